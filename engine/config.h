@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/data_type.h"
+
+namespace kvlab {
+
+// Shape of a Llama-architecture decoder; read from the model file, never guessed.
+struct ModelConfig {
+    std::string name;           // general.name of the file
+    std::string architecture;   // "llama"
+    int num_layers = 0;         // transformer blocks
+    int num_heads = 0;          // query heads per layer
+    int num_kv_heads = 0;       // key/value heads per layer; divides num_heads
+    int head_dim = 0;           // values per head
+    int rope_dim = 0;           // leading values of a head that rotate; <= head_dim, even
+    int embedding_dim = 0;      // values per token between layers
+    int feed_forward_dim = 0;   // hidden values of the SwiGLU
+    int vocab_size = 0;         // tokens
+    int context_len = 0;        // tokens the model was trained on
+    float rope_base = 10000.f;  // RoPE theta
+    float rms_epsilon = 1e-5f;
+
+    // A plane is one (layer, KV head); DESIGN.md section 3.
+    int numPlanes() const { return num_layers * num_kv_heads; }
+    // Bytes of K and V of one token over all layers.
+    int64_t kvBytesPerToken(DataType kv_dtype) const {
+        return int64_t{2} * num_layers * num_kv_heads * head_dim * dataTypeBytes(kv_dtype);
+    }
+};
+
+// Size of the paged pool.
+struct CacheConfig {
+    int block_size = 16;                   // tokens per block, 1 … 256
+    int num_blocks = 0;                    // blocks in the pool
+    DataType kv_dtype = DataType::kF16;    // storage type of K and V: f32 or f16
+};
+
+struct EngineConfig {
+    CacheConfig cache;
+    int token_budget = 512;      // tokens of one step, decode rows first, then prefill chunks
+    int num_threads = 0;         // CPU threads; 0: one per core
+    std::string backend = "auto";  // auto | cpu (cuda and simt come with their issue)
+};
+
+// How the next token is chosen.
+struct SamplingParams {
+    float temperature = 0.f;  // 0: greedy
+    int top_k = 0;            // 0: all tokens
+    float top_p = 1.f;        // smallest set of tokens whose probability reaches top_p
+    uint64_t seed = 0;        // random numbers depend on (seed, sample index, position) only
+};
+
+}  // namespace kvlab

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+#include "engine/error.h"
+
+namespace kvlab {
+
+void failCheck(const char* condition, const char* file, int line, const char* message) {
+    throw EngineError(ErrorKind::kInternal, std::string("internal error: ") + message + " (" +
+                                                condition + " is false at " + file + ":" +
+                                                std::to_string(line) + "); please report this");
+}
+
+}  // namespace kvlab

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/data_type.h"
+#include "kernels/execution_context.h"
+
+namespace kvlab {
+
+// output[t] = table[token_ids[t]], widened to f32.
+struct EmbeddingParams {
+    const void* table = nullptr;         // [vocab_size, dim], rows contiguous, of type dtype
+    DataType dtype = DataType::kF16;
+    const int32_t* token_ids = nullptr;  // [num_tokens], 0 … vocab_size - 1 (the launcher checks)
+    float* output = nullptr;             // [num_tokens, dim]
+    int num_tokens = 0;
+    int vocab_size = 0;
+    int dim = 0;
+};
+
+void embeddingCpu(const EmbeddingParams& params, ExecutionContext& context);
+
+}  // namespace kvlab

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/execution_context.h"
+#include "kernels/paged_kv_view.h"
+
+namespace kvlab {
+
+// Scatters new K and V rows to their slots, rounding to the pool's storage type (nearest even).
+// slot_mapping is [num_kv_heads or 1, num_tokens] for this layer: plane_stride 0 means that all planes share
+// one row, which is so unless a policy drops tokens per plane; -1 means "do not store".
+//
+// Contract: every value is converted on its own; the result never depends on batch or threads.
+struct KvCacheWriteParams {
+    const float* key = nullptr;             // [num_tokens, num_kv_heads, head_dim], after RoPE
+    const float* value = nullptr;           // [num_tokens, num_kv_heads, head_dim]
+    const int32_t* slot_mapping = nullptr;  // [num_kv_heads or 1, num_tokens]
+    int64_t plane_stride = 0;               // 0 or num_tokens
+    int num_tokens = 0;
+    int layer = 0;
+    PagedKvView kv;
+};
+
+void kvCacheWriteCpu(const KvCacheWriteParams& params, ExecutionContext& context);
+
+}  // namespace kvlab

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kernels/execution_context.h"
+
+namespace kvlab {
+
+// output[r, i] = input[r, i] * weight[i] / sqrt(mean_j(input[r, j]^2) + epsilon)   (Zhang & Sennrich 2019)
+// Contract, CPU: batch-invariant; the sum of squares has one fixed order per row.
+struct RmsNormParams {
+    const float* input = nullptr;   // [num_rows, dim]
+    const float* weight = nullptr;  // [dim]
+    float* output = nullptr;        // [num_rows, dim]; may be the input
+    int num_rows = 0;
+    int dim = 0;
+    float epsilon = 1e-5f;
+};
+
+void rmsNormCpu(const RmsNormParams& params, ExecutionContext& context);
+
+}  // namespace kvlab
