@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#pragma once
+
+#include <QObject>
+#include <memory>
+#include <optional>
+
+#include "engine/trace/run_log.h"
+
+namespace kvlab {
+
+// What the reader points at. Hover previews, click locks, Esc clears; every view lights up the same thing.
+struct Selection {
+    std::optional<BlockId> block;
+    std::optional<SequenceId> sequence;
+    std::optional<int> position;  // token position in `sequence`
+    bool empty() const { return !block && !sequence && !position; }
+    bool operator==(const Selection&) const = default;
+};
+
+// The one shared UI state: log, cursor, folded state, selection. Views are functions of it and hold no engine
+// pointer; they repaint on its signals. A live run grows the log while the cursor may stay in the past.
+class RunHub : public QObject {
+    Q_OBJECT
+
+  public:
+    explicit RunHub(QObject* parent = nullptr);
+
+    bool hasLog() const { return log_ != nullptr; }
+    const RunLog& log() const { return *log_; }
+    Cursor cursor() const { return cursor_; }
+    const CacheState& state() const { return state_; }  // folded up to cursor()
+    bool atEnd() const { return log_ && cursor_ == log_->end(); }
+    bool isLive() const { return live_; }  // a run is still adding steps
+
+    // Locked selection, else the hovered one.
+    const Selection& shown() const { return locked_.empty() ? hovered_ : locked_; }
+    const Selection& locked() const { return locked_; }
+
+    void setLog(std::shared_ptr<RunLog> log, bool live);  // cursor to the start
+    // Adds a step of the live run; follows it when the cursor stood at the end and following() is on.
+    void appendStep(std::shared_ptr<const StepTrace> step);
+    void setLive(bool live);
+    bool following() const { return following_; }
+    void setFollowing(bool following);
+    void setCursor(Cursor cursor);
+    void hover(const Selection& selection);
+    void lock(const Selection& selection);  // an empty one clears
+
+    // Entries that the last forward move of one entry or event applied, for "being written now" rings; none after a
+    // jump. Index into log().step(step).events[event].
+    std::optional<Cursor> lastApplied() const { return last_applied_; }
+
+  signals:
+    void logReset();
+    void logGrew();
+    void cursorMoved();
+    void selectionChanged();
+    void liveChanged();
+
+  private:
+    std::shared_ptr<RunLog> log_;
+    CacheState state_;
+    Cursor cursor_;
+    Selection hovered_, locked_;
+    std::optional<Cursor> last_applied_;
+    bool live_ = false;
+    bool following_ = true;
+};
+
+}  // namespace kvlab

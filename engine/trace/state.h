@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "engine/trace/event.h"
+
+namespace kvlab {
+
+// The folded state: what pool, tables and texts are after some prefix of the log.
+//
+//   sequence A   table [ 0 ][ 1 ]…[124][125]          block id of each logical index
+//                          \
+//   pool                    block 1: ref_count 8, num_filled 16
+//
+// free:   ref_count 0 and index_count 0   (its place in the free queue is its turn)
+// cached: ref_count 0, index_count > 0    (a prefix index still names it)
+// active: ref_count > 0                   (a sequence's table names it)
+struct BlockState {
+    int ref_count = 0;    // tables that name the block
+    int index_count = 0;  // prefix entries that name it
+    int num_filled = 0;   // slots whose K/V are written; 0 when free
+    bool operator==(const BlockState&) const = default;
+};
+
+struct SequenceState {
+    SequenceId id;
+    RequestId request;
+    int sample_idx = 0;
+    std::vector<TokenId> tokens;  // prompt, then sampled
+    int prompt_len = 0;           // tokens
+    int kv_len = 0;               // tokens whose K/V are in the pool
+    std::vector<BlockId> table;   // logical index → block
+    FinishReason finish = FinishReason::kNone;
+    bool removed = false;         // left the engine; table is empty
+    bool operator==(const SequenceState&) const = default;
+};
+
+struct CacheState {
+    int block_size = 0;
+    std::vector<BlockState> blocks;         // by block id
+    std::deque<BlockId> free_queue;         // front is allocated next
+    std::vector<SequenceState> sequences;   // by sequence id
+    int64_t num_copy_on_write = 0;          // blocks copied so far
+    bool operator==(const CacheState&) const = default;
+};
+
+CacheState initialState(const CacheConfig& config);
+
+// The fold: applies entry `entry` of the event. There is no undo; going back folds again from a keyframe.
+// Throws EngineError(kBadFile) when the event contradicts the state (a damaged log), state unspecified.
+void applyEntry(CacheState& state, const Event& event, int entry);
+void apply(CacheState& state, const Event& event);  // all entries
+
+// Counts of the pool; free + cached + active = total. One function for window, command line, lessons, exports.
+struct PoolAccount {
+    int64_t total_blocks = 0;
+    int64_t free_blocks = 0;
+    int64_t cached_blocks = 0;
+    int64_t active_blocks = 0;    // "blocks_held"
+    int64_t shared_blocks = 0;    // active with ref_count > 1
+    int64_t tokens_held = 0;      // K/V written in active blocks, a shared token once
+    int64_t slots_allocated = 0;  // active_blocks * block_size
+    int64_t slots_unused = 0;     // slots_allocated - tokens_held
+    int64_t tokens_unshared = 0;  // what the sequences would hold without sharing: sum of kv_len
+    int64_t blocks_unshared = 0;  // sum of table lengths
+    int64_t copy_on_write = 0;
+    bool operator==(const PoolAccount&) const = default;
+};
+PoolAccount accountOf(const CacheState& state);
+
+// Every invariant of DESIGN.md section 3; "" when all hold, else one sentence that names the first broken one.
+std::string checkInvariants(const CacheState& state);
+
+}  // namespace kvlab
