@@ -34,15 +34,15 @@ struct ModelConfig {
 
 // Size of the paged pool.
 struct CacheConfig {
-    int block_size = 16;                   // tokens per block, 1 … 256
-    int num_blocks = 0;                    // blocks in the pool
-    DataType kv_dtype = DataType::kF16;    // storage type of K and V: f32 or f16
+    int block_size = 16;                 // tokens per block, 1 … 256
+    int num_blocks = 0;                  // blocks in the pool
+    DataType kv_dtype = DataType::kF16;  // storage type of K and V: f32 or f16
 };
 
 struct EngineConfig {
     CacheConfig cache;
-    int token_budget = 512;      // tokens of one step, decode rows first, then prefill chunks
-    int num_threads = 0;         // CPU threads; 0: one per core
+    int token_budget = 512;        // tokens of one step, decode rows first, then prefill chunks
+    int num_threads = 0;           // CPU threads; 0: one per core
     std::string backend = "auto";  // auto | cpu (cuda and simt come with their issue)
 };
 

@@ -8,12 +8,12 @@ namespace kvlab {
 
 // What a front end does with an error: a wrong call exits 2, everything else exits 1.
 enum class ErrorKind {
-    kBadArgument,   // the caller asked for something that cannot be
-    kBadFile,       // a file is missing, damaged or of another kind
-    kUnsupported,   // valid, but not built yet or not possible here
-    kOutOfMemory,   // pool or host memory exhausted
-    kCancelled,     // the user stopped it
-    kInternal,      // a broken invariant: a bug
+    kBadArgument,  // the caller asked for something that cannot be
+    kBadFile,      // a file is missing, damaged or of another kind
+    kUnsupported,  // valid, but not built yet or not possible here
+    kOutOfMemory,  // pool or host memory exhausted
+    kCancelled,    // the user stopped it
+    kInternal,     // a broken invariant: a bug
 };
 
 // One plain sentence: what, where, what to do.
@@ -31,11 +31,11 @@ class EngineError : public std::runtime_error {
 
 }  // namespace kvlab
 
-// A broken invariant is a bug of ours, not of the user's input; it stays on in release builds because
-// a wrong block table is worse than a stopped run.
-#define KVLAB_CHECK(condition, message)                                     \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            ::kvlab::failCheck(#condition, __FILE__, __LINE__, (message));  \
-        }                                                                   \
+// A broken invariant is a bug of ours, not of the user's input; it stays on in release builds
+// because a wrong block table is worse than a stopped run.
+#define KVLAB_CHECK(condition, message)                                    \
+    do {                                                                   \
+        if (!(condition)) {                                                \
+            ::kvlab::failCheck(#condition, __FILE__, __LINE__, (message)); \
+        }                                                                  \
     } while (false)

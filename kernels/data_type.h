@@ -12,9 +12,12 @@ constexpr int dataTypeBytes(DataType type) { return type == DataType::kF32 ? 4 :
 
 constexpr const char* dataTypeName(DataType type) {
     switch (type) {
-        case DataType::kF32: return "f32";
-        case DataType::kF16: return "f16";
-        case DataType::kBF16: return "bf16";
+        case DataType::kF32:
+            return "f32";
+        case DataType::kF16:
+            return "f16";
+        case DataType::kBF16:
+            return "bf16";
     }
     return "?";
 }

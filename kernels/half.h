@@ -6,8 +6,8 @@
 
 namespace kvlab {
 
-// IEEE binary16 and bfloat16 by bit pattern, round to nearest even; the same result on every machine, so a
-// stored K/V value does not depend on the instruction set.
+// IEEE binary16 and bfloat16 by bit pattern, round to nearest even; the same result on every
+// machine, so a stored K/V value does not depend on the instruction set.
 constexpr float halfToFloat(uint16_t half) {
     const uint32_t sign = (half & 0x8000u) << 16;
     const uint32_t exponent = (half >> 10) & 0x1f;
@@ -24,9 +24,11 @@ constexpr uint16_t floatToHalf(float value) {
     const uint32_t bits = std::bit_cast<uint32_t>(value);
     const uint32_t sign = (bits >> 16) & 0x8000u;
     const uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x1ffu));
-    if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds past 65504
-    if (magnitude < 0x38800000u) {                                               // subnormal half
+    if (magnitude > 0x7f800000u)
+        return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x1ffu));
+    if (magnitude >= 0x477ff000u)
+        return static_cast<uint16_t>(sign | 0x7c00u);  // rounds past 65504
+    if (magnitude < 0x38800000u) {                     // subnormal half
         if (magnitude < 0x33000000u) return static_cast<uint16_t>(sign);
         const uint32_t exponent = magnitude >> 23;
         const uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
@@ -34,7 +36,8 @@ constexpr uint16_t floatToHalf(float value) {
         const uint32_t truncated = mantissa >> shift;
         const uint32_t rest = mantissa & ((1u << shift) - 1);
         const uint32_t half_way = 1u << (shift - 1);
-        const uint32_t round_up = (rest > half_way || (rest == half_way && (truncated & 1u))) ? 1 : 0;
+        const uint32_t round_up =
+            (rest > half_way || (rest == half_way && (truncated & 1u))) ? 1 : 0;
         return static_cast<uint16_t>(sign | (truncated + round_up));
     }
     const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);

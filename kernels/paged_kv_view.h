@@ -18,16 +18,16 @@ namespace kvlab {
 //
 //   [layer][K or V][block][slot in block][kv_head][head_dim]
 //
-// so that a block is one contiguous run per (layer, K or V), and one token's heads lie side by side.
-// A slot index is block_id * block_size + offset; block ids are the same in every layer.
+// so that a block is one contiguous run per (layer, K or V), and one token's heads lie side by
+// side. A slot index is block_id * block_size + offset; block ids are the same in every layer.
 struct PagedKvView {
     std::byte* data = nullptr;  // host or device memory
     DataType dtype = DataType::kF16;
     int num_layers = 0;
     int num_blocks = 0;
-    int block_size = 0;    // tokens per block
+    int block_size = 0;  // tokens per block
     int num_kv_heads = 0;
-    int head_dim = 0;      // values per head
+    int head_dim = 0;  // values per head
 
     static constexpr int kKey = 0;
     static constexpr int kValue = 1;
@@ -35,12 +35,14 @@ struct PagedKvView {
     // Index of the first value of (layer, K or V, slot, kv_head), in values, not bytes.
     KVLAB_HOST_DEVICE int64_t offset(int layer, int key_or_value, int64_t slot, int kv_head) const {
         const int64_t num_slots = static_cast<int64_t>(num_blocks) * block_size;
-        return (((static_cast<int64_t>(layer) * 2 + key_or_value) * num_slots + slot) * num_kv_heads +
+        return (((static_cast<int64_t>(layer) * 2 + key_or_value) * num_slots + slot) *
+                    num_kv_heads +
                 kv_head) *
                head_dim;
     }
     KVLAB_HOST_DEVICE int64_t numValues() const {
-        return static_cast<int64_t>(num_layers) * 2 * num_blocks * block_size * num_kv_heads * head_dim;
+        return static_cast<int64_t>(num_layers) * 2 * num_blocks * block_size * num_kv_heads *
+               head_dim;
     }
     int64_t numBytes() const { return numValues() * dataTypeBytes(dtype); }
 };

@@ -10,19 +10,22 @@
 
 namespace kvlab {
 
-// One request: a prompt and how many samples to draw from it. Exactly one of the three prompt fields is set.
+// One request: a prompt and how many samples to draw from it. Exactly one of the three prompt
+// fields is set.
 struct GenerationRequest {
     std::optional<std::string> prompt_text;
-    std::optional<int> prompt_num_tokens;  // the first N tokens (begin token included) of a corpus document
+    std::optional<int>
+        prompt_num_tokens;  // the first N tokens (begin token included) of a corpus document
     std::optional<std::vector<TokenId>> prompt_tokens;
-    uint64_t corpus_seed = 0;              // of the document for prompt_num_tokens
+    uint64_t corpus_seed = 0;  // of the document for prompt_num_tokens
     int num_samples = 1;
     int max_tokens = 64;      // sampled per sequence
     bool ignore_eos = false;  // go on past the end-of-text token
     SamplingParams sampling;
 };
 
-// Everything that makes a run: model, pool, requests. The same struct serves window, command line and lessons.
+// Everything that makes a run: model, pool, requests. The same struct serves window, command line
+// and lessons.
 struct RunConfig {
     std::string model_path;  // "": the bundled model
     EngineConfig engine;     // num_blocks 0: enough for the requests
@@ -42,8 +45,8 @@ struct RunMetrics {
 };
 
 struct RunResult {
-    std::vector<std::string> texts;                 // per sequence, sampled part
-    std::vector<std::vector<TokenId>> token_ids;    // per sequence, sampled part
+    std::vector<std::string> texts;               // per sequence, sampled part
+    std::vector<std::vector<TokenId>> token_ids;  // per sequence, sampled part
     RunMetrics metrics;  // after the last step, before a sequence that stopped in it is freed
     bool cancelled = false;
 };

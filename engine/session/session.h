@@ -12,13 +12,14 @@ namespace kvlab {
 
 enum class SessionPhase { kLoadingModel, kPrefill, kDecode };
 
-// Called on the run thread. Every argument is finished and immutable; a window forwards it to its own thread.
+// Called on the run thread. Every argument is finished and immutable; a window forwards it to its
+// own thread.
 struct SessionCallbacks {
     // `fraction` 0 … 1 of the phase; text such as "prompt 1,024 of 2,000 tokens".
     std::function<void(SessionPhase phase, double fraction, const std::string& text)> on_progress;
     std::function<void(std::shared_ptr<const RunInfo>)> on_started;
     std::function<void(std::shared_ptr<const StepTrace>)> on_step;
-    std::function<void(const RunResult&)> on_finished;        // also after cancel()
+    std::function<void(const RunResult&)> on_finished;          // also after cancel()
     std::function<void(const std::string& message)> on_failed;  // one plain sentence
 };
 
@@ -28,10 +29,10 @@ class Session {
     explicit Session(SessionCallbacks callbacks);
     ~Session();  // cancels and joins
     void start(RunConfig config);
-    void cancel();                 // after the current step
-    void setPaused(bool paused);   // between steps
+    void cancel();                // after the current step
+    void setPaused(bool paused);  // between steps
     bool isRunning() const;
-    void wait();                   // until the run has ended
+    void wait();  // until the run has ended
 
   private:
     struct Impl;

@@ -12,9 +12,10 @@
 
 namespace kvlab {
 
-// The log is the truth (DESIGN.md section 3): the engine emits these past-tense events, in order, and the
-// fold in state.h rebuilds pool, tables and texts from them. Runs of equal kind within a step are one event
-// whose arrays run in parallel; one index into them is an *entry*, the smallest step of the cursor.
+// The log is the truth (DESIGN.md section 3): the engine emits these past-tense events, in order,
+// and the fold in state.h rebuilds pool, tables and texts from them. Runs of equal kind within a
+// step are one event whose arrays run in parallel; one index into them is an *entry*, the smallest
+// step of the cursor.
 
 // A request's first sequence began; its prompt has no K/V yet. One entry.
 struct SequenceStarted {
@@ -25,7 +26,8 @@ struct SequenceStarted {
     bool operator==(const SequenceStarted&) const = default;
 };
 
-// Samples split off: each child took the parent's tokens and table; every block of it gained one reference.
+// Samples split off: each child took the parent's tokens and table; every block of it gained one
+// reference.
 struct SequencesForked {
     std::vector<SequenceId> parent;
     std::vector<SequenceId> child;
@@ -41,8 +43,9 @@ struct BlocksAllocated {
     bool operator==(const BlocksAllocated&) const = default;
 };
 
-// Copy-on-write: the sequence wanted to write into a block with several references, so a free block took
-// its place in the table (0 → 1), the first num_slots slots were copied, and the source lost a reference.
+// Copy-on-write: the sequence wanted to write into a block with several references, so a free block
+// took its place in the table (0 → 1), the first num_slots slots were copied, and the source lost a
+// reference.
 struct BlocksCopied {
     std::vector<SequenceId> sequence;
     std::vector<int> block_idx;
@@ -77,8 +80,8 @@ struct SequencesFinished {
     bool operator==(const SequencesFinished&) const = default;
 };
 
-// A table gave up its last block (tables are released from the tail). At reference count 0 the block joins
-// the end of the free queue.
+// A table gave up its last block (tables are released from the tail). At reference count 0 the
+// block joins the end of the free queue.
 struct BlocksReleased {
     std::vector<SequenceId> sequence;
     std::vector<int> block_idx;
@@ -86,14 +89,22 @@ struct BlocksReleased {
     bool operator==(const BlocksReleased&) const = default;
 };
 
-// The sequence's table was empty and the sequence left the engine; its text stays readable in the log.
+// The sequence's table was empty and the sequence left the engine; its text stays readable in the
+// log.
 struct SequencesRemoved {
     std::vector<SequenceId> sequence;
     bool operator==(const SequencesRemoved&) const = default;
 };
 
-using Event = std::variant<SequenceStarted, SequencesForked, BlocksAllocated, BlocksCopied, TokensWritten,
-                           TokensSampled, SequencesFinished, BlocksReleased, SequencesRemoved>;
+using Event = std::variant<SequenceStarted,
+                           SequencesForked,
+                           BlocksAllocated,
+                           BlocksCopied,
+                           TokensWritten,
+                           TokensSampled,
+                           SequencesFinished,
+                           BlocksReleased,
+                           SequencesRemoved>;
 
 // Entries of an event (>= 1).
 int numEntries(const Event& event);
@@ -103,7 +114,8 @@ const char* eventName(const Event& event);
 std::string describeEntry(const Event& event, int entry);
 const char* finishReasonName(FinishReason reason);
 
-// "A", "B", … "Z", "AA", … : the letter that every view shows for a sequence (its id counts from 0).
+// "A", "B", … "Z", "AA", … : the letter that every view shows for a sequence (its id counts from
+// 0).
 std::string ownerLetter(SequenceId sequence);
 
 // What a step cost, measured by the engine.
@@ -120,7 +132,8 @@ struct StepStats {
 struct StepTrace {
     int64_t step = 0;  // counts from 0
     std::vector<Event> events;
-    // Text of tokens that this step named for the first time in the run, so that a log reads without its model.
+    // Text of tokens that this step named for the first time in the run, so that a log reads
+    // without its model.
     std::vector<std::pair<TokenId, std::string>> new_pieces;
     StepStats stats;
     bool operator==(const StepTrace&) const = default;
@@ -129,15 +142,15 @@ struct StepTrace {
 // What a run was: the first record of a trace.
 struct RunInfo {
     ModelConfig model;
-    std::string model_sha256;   // of the file; "" for generated weights
+    std::string model_sha256;  // of the file; "" for generated weights
     CacheConfig cache;
     SamplingParams sampling;
     int num_samples = 1;
-    int max_tokens = 0;         // sampled tokens per sequence
-    std::string backend;        // "cpu"
-    std::string device;         // processor name
-    std::string build;          // version of the lab
-    std::string title;          // "best-of-8", or what the user typed
+    int max_tokens = 0;   // sampled tokens per sequence
+    std::string backend;  // "cpu"
+    std::string device;   // processor name
+    std::string build;    // version of the lab
+    std::string title;    // "best-of-8", or what the user typed
 };
 
 }  // namespace kvlab

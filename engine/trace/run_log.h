@@ -12,8 +12,8 @@
 
 namespace kvlab {
 
-// A place in the log: everything before it has happened. {s, 0, 0} is the moment before step s, which is the
-// moment after step s - 1; {0, 0, 0} is the empty pool.
+// A place in the log: everything before it has happened. {s, 0, 0} is the moment before step s,
+// which is the moment after step s - 1; {0, 0, 0} is the empty pool.
 struct Cursor {
     int64_t step = 0;
     int event = 0;
@@ -21,16 +21,16 @@ struct Cursor {
     auto operator<=>(const Cursor&) const = default;
 };
 
-// The growing log of one run with keyframes of its fold, at most kKeyframeInterval steps apart. Not thread-safe:
-// each reader (the window, a command) owns one and appends the steps it receives.
+// The growing log of one run with keyframes of its fold, at most kKeyframeInterval steps apart. Not
+// thread-safe: each reader (the window, a command) owns one and appends the steps it receives.
 class RunLog {
   public:
     static constexpr int kKeyframeInterval = 256;
 
     explicit RunLog(RunInfo info);
 
-    // Steps arrive in order, step numbers 0, 1, …. Throws EngineError(kBadFile) when an event contradicts the
-    // state, in which case the log is as it was before the call.
+    // Steps arrive in order, step numbers 0, 1, …. Throws EngineError(kBadFile) when an event
+    // contradicts the state, in which case the log is as it was before the call.
     void append(std::shared_ptr<const StepTrace> step);
 
     const RunInfo& info() const { return info_; }
@@ -52,12 +52,15 @@ class RunLog {
 
     // The fold up to the cursor: nearest keyframe, then forward.
     CacheState stateAt(Cursor at) const;
-    // Moves `state` from `from` to `to`, forward entry by entry when that is nearer than a keyframe.
+    // Moves `state` from `from` to `to`, forward entry by entry when that is nearer than a
+    // keyframe.
     void advance(CacheState& state, Cursor from, Cursor to) const;
     // State after the last step.
     const CacheState& lastState() const { return last_; }
     // Account after each step, [num_steps]; for the timeline's curve.
-    const PoolAccount& accountAfter(int64_t step) const { return accounts_[static_cast<size_t>(step)]; }
+    const PoolAccount& accountAfter(int64_t step) const {
+        return accounts_[static_cast<size_t>(step)];
+    }
 
   private:
     RunInfo info_;

@@ -34,27 +34,29 @@ struct SequenceState {
     int kv_len = 0;               // tokens whose K/V are in the pool
     std::vector<BlockId> table;   // logical index → block
     FinishReason finish = FinishReason::kNone;
-    bool removed = false;         // left the engine; table is empty
+    bool removed = false;  // left the engine; table is empty
     bool operator==(const SequenceState&) const = default;
 };
 
 struct CacheState {
     int block_size = 0;
-    std::vector<BlockState> blocks;         // by block id
-    std::deque<BlockId> free_queue;         // front is allocated next
-    std::vector<SequenceState> sequences;   // by sequence id
-    int64_t num_copy_on_write = 0;          // blocks copied so far
+    std::vector<BlockState> blocks;        // by block id
+    std::deque<BlockId> free_queue;        // front is allocated next
+    std::vector<SequenceState> sequences;  // by sequence id
+    int64_t num_copy_on_write = 0;         // blocks copied so far
     bool operator==(const CacheState&) const = default;
 };
 
 CacheState initialState(const CacheConfig& config);
 
-// The fold: applies entry `entry` of the event. There is no undo; going back folds again from a keyframe.
-// Throws EngineError(kBadFile) when the event contradicts the state (a damaged log), state unspecified.
+// The fold: applies entry `entry` of the event. There is no undo; going back folds again from a
+// keyframe. Throws EngineError(kBadFile) when the event contradicts the state (a damaged log),
+// state unspecified.
 void applyEntry(CacheState& state, const Event& event, int entry);
 void apply(CacheState& state, const Event& event);  // all entries
 
-// Counts of the pool; free + cached + active = total. One function for window, command line, lessons, exports.
+// Counts of the pool; free + cached + active = total. One function for window, command line,
+// lessons, exports.
 struct PoolAccount {
     int64_t total_blocks = 0;
     int64_t free_blocks = 0;
@@ -71,7 +73,8 @@ struct PoolAccount {
 };
 PoolAccount accountOf(const CacheState& state);
 
-// Every invariant of DESIGN.md section 3; "" when all hold, else one sentence that names the first broken one.
+// Every invariant of DESIGN.md section 3; "" when all hold, else one sentence that names the first
+// broken one.
 std::string checkInvariants(const CacheState& state);
 
 }  // namespace kvlab

@@ -9,8 +9,8 @@
 
 namespace kvlab {
 
-// Writes a trace while the run goes on: every step is on disk when append() returns, so a killed process loses
-// at most the step it was in. The format stands in engine/trace/README.md.
+// Writes a trace while the run goes on: every step is on disk when append() returns, so a killed
+// process loses at most the step it was in. The format stands in engine/trace/README.md.
 class TraceWriter {
   public:
     // Throws EngineError(kBadFile) when the file cannot be made.
@@ -33,7 +33,8 @@ struct LoadedTrace {
     int64_t num_bytes = 0;
 };
 
-// Throws EngineError(kBadFile) when not even the header can be read. Every size is bounded by the file's.
+// Throws EngineError(kBadFile) when not even the header can be read. Every size is bounded by the
+// file's.
 LoadedTrace loadTrace(const std::string& path);
 
 }  // namespace kvlab

@@ -10,7 +10,7 @@ namespace kvlab {
 
 // output[t] = table[token_ids[t]], widened to f32.
 struct EmbeddingParams {
-    const void* table = nullptr;         // [vocab_size, dim], rows contiguous, of type dtype
+    const void* table = nullptr;  // [vocab_size, dim], rows contiguous, of type dtype
     DataType dtype = DataType::kF16;
     const int32_t* token_ids = nullptr;  // [num_tokens], 0 … vocab_size - 1 (the launcher checks)
     float* output = nullptr;             // [num_tokens, dim]

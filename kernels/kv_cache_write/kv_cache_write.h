@@ -9,8 +9,9 @@
 namespace kvlab {
 
 // Scatters new K and V rows to their slots, rounding to the pool's storage type (nearest even).
-// slot_mapping is [num_kv_heads or 1, num_tokens] for this layer: plane_stride 0 means that all planes share
-// one row, which is so unless a policy drops tokens per plane; -1 means "do not store".
+// slot_mapping is [num_kv_heads or 1, num_tokens] for this layer: plane_stride 0 means that all
+// planes share one row, which is so unless a policy drops tokens per plane; -1 means "do not
+// store".
 //
 // Contract: every value is converted on its own; the result never depends on batch or threads.
 struct KvCacheWriteParams {

@@ -5,8 +5,8 @@
 
 namespace kvlab {
 
-// output[r, i] = input[r, i] * weight[i] / sqrt(mean_j(input[r, j]^2) + epsilon)   (Zhang & Sennrich 2019)
-// Contract, CPU: batch-invariant; the sum of squares has one fixed order per row.
+// output[r, i] = input[r, i] * weight[i] / sqrt(mean_j(input[r, j]^2) + epsilon)   (Zhang &
+// Sennrich 2019) Contract, CPU: batch-invariant; the sum of squares has one fixed order per row.
 struct RmsNormParams {
     const float* input = nullptr;   // [num_rows, dim]
     const float* weight = nullptr;  // [dim]

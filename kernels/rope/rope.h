@@ -7,9 +7,9 @@
 
 namespace kvlab {
 
-// Rotary position embedding, in place, on adjacent pairs (2i, 2i + 1) of each head as in `llama` GGUF files:
-// the pair turns by position * base^(-2i / rope_dim)   (Su et al. 2021). Values past rope_dim stay.
-// Contract: each pair on its own; never depends on batch or threads.
+// Rotary position embedding, in place, on adjacent pairs (2i, 2i + 1) of each head as in `llama`
+// GGUF files: the pair turns by position * base^(-2i / rope_dim)   (Su et al. 2021). Values past
+// rope_dim stay. Contract: each pair on its own; never depends on batch or threads.
 struct RopeParams {
     float* data = nullptr;               // [num_tokens, num_heads, head_dim]
     const int32_t* positions = nullptr;  // [num_tokens]

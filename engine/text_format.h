@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kvlab {
+
+// 16800 → "16,800". The one place that groups digits, so that window, command line and exports
+// agree.
+std::string formatCount(int64_t value);
+// Bytes in binary units with at most three significant decimals: 32768 → "32 KiB", 2684354560 →
+// "2.5 GiB".
+std::string formatBytes(int64_t bytes);
+
+}  // namespace kvlab

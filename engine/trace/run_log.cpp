@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+#include "engine/trace/run_log.h"
+
+#include <algorithm>
+
+#include "engine/error.h"
+
+namespace kvlab {
+
+namespace {
+
+// Applies [from, to) of the log to `state`.
+void applyRange(const RunLog& log, CacheState& state, Cursor from, Cursor to) {
+    for (int64_t step = from.step; step <= to.step && step < log.numSteps(); ++step) {
+        const std::vector<Event>& events = log.step(step).events;
+        const bool last_step = step == to.step;
+        const int first_event = step == from.step ? from.event : 0;
+        for (int event = first_event; event < static_cast<int>(events.size()); ++event) {
+            if (last_step && event > to.event) return;
+            const int begin = step == from.step && event == from.event ? from.entry : 0;
+            const int end = last_step && event == to.event
+                                ? to.entry
+                                : numEntries(events[static_cast<size_t>(event)]);
+            for (int entry = begin; entry < end; ++entry) {
+                applyEntry(state, events[static_cast<size_t>(event)], entry);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+RunLog::RunLog(RunInfo info)
+    : info_(std::move(info)), entries_before_{0}, last_(initialState(info_.cache)) {}
+
+void RunLog::append(std::shared_ptr<const StepTrace> step) {
+    if (step->step != numSteps()) {
+        throw EngineError(ErrorKind::kBadFile, "the log contradicts itself: step " +
+                                                   std::to_string(step->step) + " follows step " +
+                                                   std::to_string(numSteps() - 1));
+    }
+    CacheState next = last_;
+    int64_t entries = 0;
+    for (const Event& event : step->events) {
+        apply(next, event);
+        entries += numEntries(event);
+    }
+    if (numSteps() % kKeyframeInterval == 0) keyframes_.push_back(last_);
+    last_ = std::move(next);
+    accounts_.push_back(accountOf(last_));
+    entries_before_.push_back(entries_before_.back() + entries);
+    for (const auto& [token, text] : step->new_pieces) pieces_.emplace(token, text);
+    steps_.push_back(std::move(step));
+}
+
+const std::string& RunLog::piece(TokenId token) const {
+    static const std::string kNone;
+    const auto found = pieces_.find(token);
+    return found == pieces_.end() ? kNone : found->second;
+}
+
+Cursor RunLog::clamp(Cursor at) const {
+    if (at.step < 0) return begin();
+    while (at.step < numSteps()) {
+        const std::vector<Event>& events = step(at.step).events;
+        at.event = std::max(at.event, 0);
+        at.entry = std::max(at.entry, 0);
+        while (at.event < static_cast<int>(events.size()) &&
+               at.entry >= numEntries(events[static_cast<size_t>(at.event)])) {
+            ++at.event;
+            at.entry = 0;
+        }
+        if (at.event < static_cast<int>(events.size())) return at;
+        at = {at.step + 1, 0, 0};
+    }
+    return end();
+}
+
+Cursor RunLog::nextEntry(Cursor at) const {
+    at = clamp(at);
+    if (at >= end()) return end();
+    ++at.entry;
+    return clamp(at);
+}
+
+Cursor RunLog::previousEntry(Cursor at) const {
+    at = clamp(at);
+    if (at.entry > 0) return {at.step, at.event, at.entry - 1};
+    if (at.event > 0) {
+        const Event& event = step(at.step).events[static_cast<size_t>(at.event - 1)];
+        return {at.step, at.event - 1, numEntries(event) - 1};
+    }
+    for (int64_t s = at.step - 1; s >= 0; --s) {
+        const std::vector<Event>& events = step(s).events;
+        if (!events.empty()) {
+            return {s, static_cast<int>(events.size()) - 1, numEntries(events.back()) - 1};
+        }
+    }
+    return begin();
+}
+
+Cursor RunLog::previousStep(Cursor at) const {
+    at = clamp(at);
+    if (at.event > 0 || at.entry > 0) return clamp({at.step, 0, 0});
+    for (int64_t s = at.step - 1; s >= 0; --s) {
+        if (!step(s).events.empty()) return {s, 0, 0};
+    }
+    return begin();
+}
+
+int64_t RunLog::entryIndex(Cursor at) const {
+    at = clamp(at);
+    int64_t index = entries_before_[static_cast<size_t>(at.step)];
+    if (at.step < numSteps()) {
+        const std::vector<Event>& events = step(at.step).events;
+        for (int event = 0; event < at.event; ++event) {
+            index += numEntries(events[static_cast<size_t>(event)]);
+        }
+        index += at.entry;
+    }
+    return index;
+}
+
+CacheState RunLog::stateAt(Cursor at) const {
+    at = clamp(at);
+    if (at == end()) return last_;
+    const int64_t keyframe = at.step / kKeyframeInterval;
+    CacheState state = keyframes_[static_cast<size_t>(keyframe)];
+    applyRange(*this, state, {keyframe * kKeyframeInterval, 0, 0}, at);
+    return state;
+}
+
+void RunLog::advance(CacheState& state, Cursor from, Cursor to) const {
+    from = clamp(from);
+    to = clamp(to);
+    if (from == to) return;
+    if (from < to && to.step - from.step <= kKeyframeInterval && to != end()) {
+        applyRange(*this, state, from, to);
+    } else {
+        state = stateAt(to);
+    }
+}
+
+}  // namespace kvlab
