@@ -12,8 +12,8 @@ namespace kvlab {
 // The folded state: what pool, tables and texts are after some prefix of the log.
 //
 //   sequence A   table [ 0 ][ 1 ]…[124][125]          block id of each logical index
-//                          \
-//   pool                    block 1: ref_count 8, num_filled 16
+//                            |
+//   pool                   block 1: ref_count 8, num_filled 16
 //
 // free:   ref_count 0 and index_count 0   (its place in the free queue is its turn)
 // cached: ref_count 0, index_count > 0    (a prefix index still names it)
