@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/simt/simt.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "kernels/simt/fiber.h"
+#include "kernels/simt/sanitizer.h"
+
+constinit thread_local uint3 threadIdx{};
+constinit thread_local uint3 blockIdx{};
+constinit thread_local dim3 blockDim{};
+constinit thread_local dim3 gridDim{};
+
+namespace kvlab::simt {
+namespace {
+
+// Thrown into the threads that still wait when a launch has failed, so that their stacks unwind.
+struct Abandoned {};
+
+const char* operationName(WarpOperation operation) {
+    switch (operation) {
+        case WarpOperation::kSync:
+            return "__syncwarp";
+        case WarpOperation::kShfl:
+            return "__shfl_sync";
+        case WarpOperation::kShflUp:
+            return "__shfl_up_sync";
+        case WarpOperation::kShflDown:
+            return "__shfl_down_sync";
+        case WarpOperation::kShflXor:
+            return "__shfl_xor_sync";
+        case WarpOperation::kBallot:
+            return "__ballot_sync";
+        case WarpOperation::kAny:
+            return "__any_sync";
+        case WarpOperation::kAll:
+            return "__all_sync";
+    }
+    return "?";
+}
+
+std::string siteText(CallSite site) {
+    const char* slash = std::strrchr(site.file, '/');
+    return std::string(slash != nullptr ? slash + 1 : site.file) + ":" + std::to_string(site.line);
+}
+
+std::string maskText(uint32_t mask) {
+    char text[16];
+    std::snprintf(text, sizeof text, "0x%08x", mask);
+    return text;
+}
+
+// splitmix64: the same order on every machine, which the standard's distributions do not promise.
+uint64_t nextRandom(uint64_t& state) {
+    uint64_t z = (state += 0x9e3779b97f4a7c15ull);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+// The shared memory of one thread block. Every variable has a strip around it that AddressSanitizer
+// watches, and everything is 0xff (NaN, -1) until the kernel writes it.
+class SharedMemory {
+  public:
+    SharedMemory() : arena_(std::make_unique<std::byte[]>(kArenaBytes)) {
+        std::memset(arena_.get(), 0xff, kArenaBytes);
+        KVLAB_ASAN_POISON(arena_.get(), kArenaBytes);
+    }
+    ~SharedMemory() { KVLAB_ASAN_UNPOISON(arena_.get(), kArenaBytes); }
+
+    void beginThreadBlock(size_t dynamic_bytes) {
+        KVLAB_ASAN_UNPOISON(arena_.get(), end_);
+        std::memset(arena_.get(), 0xff, end_);
+        KVLAB_ASAN_POISON(arena_.get(), end_);
+        variables_.clear();
+        end_ = 0;
+        used_bytes_ = 0;
+        dynamic_ = find(this, dynamic_bytes, 16);
+    }
+
+    void* dynamic() const { return dynamic_; }
+
+    // Null when a thread block would have more than kMaxSharedBytes.
+    void* find(const void* key, size_t bytes, size_t alignment) {
+        for (const Variable& variable : variables_) {
+            if (variable.key == key) return variable.address;
+        }
+        if (used_bytes_ + bytes > kMaxSharedBytes || variables_.size() == kMaxVariables)
+            return nullptr;
+        used_bytes_ += bytes;
+        const auto begin = reinterpret_cast<uintptr_t>(arena_.get());
+        const uintptr_t address =
+            (begin + end_ + kStripBytes + alignment - 1) / alignment * alignment;
+        end_ = address - begin + bytes;
+        KVLAB_ASAN_UNPOISON(reinterpret_cast<void*>(address), bytes);
+        variables_.push_back({key, reinterpret_cast<void*>(address)});
+        return variables_.back().address;
+    }
+
+    size_t usedBytes() const { return used_bytes_; }
+
+  private:
+    struct Variable {
+        const void* key;
+        void* address;
+    };
+    static constexpr size_t kMaxVariables = 64;
+    static constexpr size_t kStripBytes = 32;
+    static constexpr size_t kArenaBytes = kMaxSharedBytes + kMaxVariables * (kStripBytes + 256);
+
+    std::unique_ptr<std::byte[]> arena_;
+    std::vector<Variable> variables_;
+    void* dynamic_ = nullptr;
+    size_t end_ = 0;
+    size_t used_bytes_ = 0;
+};
+
+enum class ThreadState : uint8_t { kReady, kAtBarrier, kInWarp, kDone };
+
+// A launch in progress on this OS thread.
+class Launch {
+  public:
+    Launch(const char* kernel_name,
+           dim3 grid,
+           dim3 thread_block,
+           size_t shared_bytes,
+           const std::function<void()>& thread,
+           const Settings& settings);
+    ~Launch();
+
+    void run();
+    void syncThreadBlock(CallSite site);
+    uint64_t meetWarp(WarpOperation operation,
+                      uint32_t mask,
+                      uint64_t value,
+                      int argument,
+                      int width,
+                      CallSite site);
+    SharedMemory& sharedMemory() { return shared_; }
+    [[noreturn]] void fail(const std::string& what) const;
+
+  private:
+    struct Thread {
+        Fiber fiber;
+        Launch* launch = nullptr;
+        uint3 index;
+        int rank = 0;  // place in the order of running
+        ThreadState state = ThreadState::kReady;
+        // What it waits for.
+        CallSite site{};
+        WarpOperation operation = WarpOperation::kSync;
+        uint32_t mask = 0;
+        uint64_t value = 0;
+        int argument = 0;
+        int width = 0;
+        uint64_t result = 0;
+    };
+
+    static void threadEntry(void* thread);
+    void runThreadBlock(uint3 index);
+    void orderThreads();
+    void makeReady(Thread& thread);
+    Thread* nextReady();
+    void switchFrom(Fiber& from, Thread* next);
+    void wait(Thread& self);
+    void releaseWarp(int warp, uint32_t mask);
+    void abandon();
+    std::string deadlockText() const;
+    int threadId(const Thread& thread) const { return static_cast<int>(&thread - threads_.data()); }
+    int warpSize(int warp) const { return std::min(kWarpSize, num_threads_ - warp * kWarpSize); }
+
+    const char* kernel_name_;
+    const dim3 grid_;
+    const dim3 thread_block_;
+    const size_t dynamic_shared_bytes_;
+    const std::function<void()>& thread_;
+    const Settings settings_;
+    const int num_threads_;
+
+    Fiber scheduler_;
+    std::vector<Thread> threads_;
+    std::vector<uint16_t> thread_of_rank_;
+    std::vector<uint64_t> ready_;  // a bit per rank
+    Thread* running_ = nullptr;
+    uint3 block_index_;
+    int num_at_barrier_ = 0;
+    int num_done_ = 0;
+    uint64_t random_ = 0;
+    bool abandoning_ = false;
+    std::exception_ptr error_;
+    SharedMemory shared_;
+};
+
+constinit thread_local Launch* current_launch = nullptr;
+constinit thread_local Settings current_settings{};
+
+// Stacks stay with the OS thread: a decode step is hundreds of launches.
+std::vector<FiberStack>& stackPool() {
+    thread_local std::vector<FiberStack> stacks;
+    return stacks;
+}
+
+Launch::Launch(const char* kernel_name,
+               dim3 grid,
+               dim3 thread_block,
+               size_t shared_bytes,
+               const std::function<void()>& thread,
+               const Settings& settings)
+    : kernel_name_(kernel_name),
+      grid_(grid),
+      thread_block_(thread_block),
+      dynamic_shared_bytes_(shared_bytes),
+      thread_(thread),
+      settings_(settings),
+      num_threads_(static_cast<int>(thread_block.x * thread_block.y * thread_block.z)),
+      threads_(static_cast<size_t>(num_threads_)),
+      thread_of_rank_(threads_.size()),
+      ready_((threads_.size() + 63) / 64) {
+    std::vector<FiberStack>& stacks = stackPool();
+    while (stacks.size() < threads_.size()) stacks.emplace_back();
+    size_t i = 0;
+    for (unsigned z = 0; z < thread_block.z; ++z) {
+        for (unsigned y = 0; y < thread_block.y; ++y) {
+            for (unsigned x = 0; x < thread_block.x; ++x, ++i) {
+                threads_[i].launch = this;
+                threads_[i].index = {x, y, z};
+            }
+        }
+    }
+    current_launch = this;
+    gridDim = grid;
+    blockDim = thread_block;
+}
+
+Launch::~Launch() { current_launch = nullptr; }
+
+void Launch::fail(const std::string& what) const {
+    throw LaunchError("kernel " + std::string(kernel_name_) + ", thread block (" +
+                      std::to_string(block_index_.x) + ", " + std::to_string(block_index_.y) +
+                      ", " + std::to_string(block_index_.z) + "): " + what);
+}
+
+void Launch::run() {
+    for (unsigned z = 0; z < grid_.z; ++z) {
+        for (unsigned y = 0; y < grid_.y; ++y) {
+            for (unsigned x = 0; x < grid_.x; ++x) runThreadBlock({x, y, z});
+        }
+    }
+}
+
+void Launch::runThreadBlock(uint3 index) {
+    block_index_ = index;
+    blockIdx = index;
+    num_at_barrier_ = 0;
+    num_done_ = 0;
+    shared_.beginThreadBlock(dynamic_shared_bytes_);
+    orderThreads();
+    std::vector<FiberStack>& stacks = stackPool();
+    for (size_t i = 0; i < threads_.size(); ++i) {
+        threads_[i].fiber.prepare(stacks[i], &Launch::threadEntry, &threads_[i]);
+        makeReady(threads_[i]);
+    }
+    switchFrom(scheduler_, nextReady());
+    // Back here: all are done, one has thrown, or nobody can go on.
+    if (error_ == nullptr && num_done_ < num_threads_) {
+        try {
+            fail(deadlockText());
+        } catch (...) {
+            error_ = std::current_exception();
+        }
+    }
+    if (error_ != nullptr) {
+        abandon();
+        std::rethrow_exception(error_);
+    }
+}
+
+void Launch::orderThreads() {
+    std::iota(thread_of_rank_.begin(), thread_of_rank_.end(), uint16_t{0});
+    if (settings_.lane_order == LaneOrder::kReverse) {
+        std::reverse(thread_of_rank_.begin(), thread_of_rank_.end());
+    } else if (settings_.lane_order == LaneOrder::kRandom) {
+        random_ = settings_.seed;
+        for (const unsigned part : {block_index_.x, block_index_.y, block_index_.z}) {
+            random_ = nextRandom(random_) + part;
+        }
+        for (size_t i = thread_of_rank_.size(); i > 1; --i) {
+            std::swap(thread_of_rank_[i - 1], thread_of_rank_[nextRandom(random_) % i]);
+        }
+    }
+    for (size_t rank = 0; rank < thread_of_rank_.size(); ++rank) {
+        threads_[thread_of_rank_[rank]].rank = static_cast<int>(rank);
+    }
+}
+
+void Launch::makeReady(Thread& thread) {
+    thread.state = ThreadState::kReady;
+    ready_[static_cast<size_t>(thread.rank) / 64] |= uint64_t{1} << (thread.rank % 64);
+}
+
+// Takes the first in the order, in random order the first from a random place on; null: nobody can
+// run.
+Launch::Thread* Launch::nextReady() {
+    const size_t num_words = ready_.size();
+    size_t word = 0;
+    uint64_t from = ~uint64_t{0};
+    if (settings_.lane_order == LaneOrder::kRandom) {
+        const uint64_t start = nextRandom(random_) % threads_.size();
+        word = start / 64;
+        from = ~uint64_t{0} << (start % 64);
+    }
+    // One word more than there are: the first one's lower bits come last.
+    for (size_t i = 0; i <= num_words; ++i) {
+        const uint64_t candidates = ready_[word] & from;
+        if (candidates != 0) {
+            const int bit = std::countr_zero(candidates);
+            ready_[word] &= ~(uint64_t{1} << bit);
+            return &threads_[thread_of_rank_[word * 64 + static_cast<size_t>(bit)]];
+        }
+        from = ~uint64_t{0};
+        word = word + 1 == num_words ? 0 : word + 1;
+    }
+    return nullptr;
+}
+
+void Launch::switchFrom(Fiber& from, Thread* next) {
+    running_ = next;
+    if (next == nullptr) {
+        from.switchTo(scheduler_);
+    } else if (&next->fiber != &from) {
+        threadIdx = next->index;
+        from.switchTo(next->fiber);
+    }
+}
+
+// Straight to the next thread and not through the scheduler, which would double the switches.
+void Launch::wait(Thread& self) {
+    switchFrom(self.fiber, nextReady());
+    if (abandoning_) throw Abandoned{};
+}
+
+void Launch::threadEntry(void* argument) {
+    Thread& self = *static_cast<Thread*>(argument);
+    Launch& launch = *self.launch;
+    try {
+        if (!launch.abandoning_) launch.thread_();
+    } catch (const Abandoned&) {
+    } catch (...) {
+        if (launch.error_ == nullptr) launch.error_ = std::current_exception();
+    }
+    self.state = ThreadState::kDone;
+    ++launch.num_done_;
+    Thread* next = launch.error_ == nullptr && !launch.abandoning_ ? launch.nextReady() : nullptr;
+    launch.running_ = next;
+    if (next == nullptr) self.fiber.finishTo(launch.scheduler_);
+    threadIdx = next->index;
+    self.fiber.finishTo(next->fiber);
+}
+
+// Resumes every thread that has not ended; each throws out of its wait and comes back here.
+void Launch::abandon() {
+    abandoning_ = true;
+    std::fill(ready_.begin(), ready_.end(), 0);
+    for (Thread& thread : threads_) {
+        while (thread.state != ThreadState::kDone) switchFrom(scheduler_, &thread);
+    }
+}
+
+void Launch::syncThreadBlock(CallSite site) {
+    Thread& self = *running_;
+    if (abandoning_) throw Abandoned{};
+    for (int i = 0; num_at_barrier_ > 0 && i < num_threads_; ++i) {
+        const Thread& other = threads_[static_cast<size_t>(i)];
+        if (other.state != ThreadState::kAtBarrier) continue;
+        if (other.site.line != site.line || std::strcmp(other.site.file, site.file) != 0) {
+            fail("thread " + std::to_string(threadId(self)) + " came to __syncthreads at " +
+                 siteText(site) + " while " + std::to_string(num_at_barrier_) + " of " +
+                 std::to_string(num_threads_) + " threads wait at the one at " +
+                 siteText(other.site));
+        }
+        break;  // the others came past the same check
+    }
+    self.state = ThreadState::kAtBarrier;
+    self.site = site;
+    if (++num_at_barrier_ == num_threads_) {
+        num_at_barrier_ = 0;
+        for (Thread& thread : threads_) makeReady(thread);
+    }
+    wait(self);
+}
+
+uint64_t Launch::meetWarp(WarpOperation operation,
+                          uint32_t mask,
+                          uint64_t value,
+                          int argument,
+                          int width,
+                          CallSite site) {
+    Thread& self = *running_;
+    if (abandoning_) throw Abandoned{};
+    const int lane = threadId(self) % kWarpSize;
+    const int warp = threadId(self) / kWarpSize;
+    const auto describe = [&] {
+        return "thread " + std::to_string(threadId(self)) + " came to " + operationName(operation) +
+               " at " + siteText(site) + " with mask " + maskText(mask);
+    };
+    if ((mask >> lane & 1u) == 0) fail(describe() + ", which leaves out its own lane");
+    if (width < 1 || width > kWarpSize || !std::has_single_bit(static_cast<unsigned>(width))) {
+        fail(describe() + " and width " + std::to_string(width) +
+             "; it must be a power of two to 32");
+    }
+    Thread* const lanes = &threads_[static_cast<size_t>(warp * kWarpSize)];
+    uint32_t arrived = 1u << lane;
+    for (int i = 0; i < warpSize(warp); ++i) {
+        if (lanes[i].state != ThreadState::kInWarp) continue;
+        if (lanes[i].mask == mask && lanes[i].operation == operation) {
+            arrived |= 1u << i;
+        } else if ((mask >> i & 1u) != 0 && (lanes[i].mask >> lane & 1u) != 0) {
+            // Each waits for the other in an operation of its own.
+            fail(describe() + " while thread " + std::to_string(threadId(lanes[i])) + " waits at " +
+                 operationName(lanes[i].operation) + " at " + siteText(lanes[i].site) +
+                 " with mask " + maskText(lanes[i].mask));
+        }
+    }
+    self.state = ThreadState::kInWarp;
+    self.operation = operation;
+    self.mask = mask;
+    self.value = value;
+    self.argument = argument;
+    self.width = width;
+    self.site = site;
+    if (arrived == mask) releaseWarp(warp, mask);
+    wait(self);
+    return self.result;
+}
+
+// The last lane works out the results of all: a lane that runs ahead to its next operation cannot
+// overwrite what a slower one has yet to read.
+void Launch::releaseWarp(int warp, uint32_t mask) {
+    Thread* const lanes = &threads_[static_cast<size_t>(warp * kWarpSize)];
+    uint32_t votes = 0;
+    for (int i = 0; i < kWarpSize; ++i) {
+        if ((mask >> i & 1u) != 0 && lanes[i].value != 0) votes |= 1u << i;
+    }
+    for (int i = 0; i < kWarpSize; ++i) {
+        if ((mask >> i & 1u) == 0) continue;
+        Thread& lane = lanes[i];
+        const int first = i / lane.width * lane.width;  // of the lane's segment
+        const int last = first + lane.width - 1;
+        int source = i;
+        switch (lane.operation) {
+            case WarpOperation::kSync:
+                break;
+            case WarpOperation::kShfl:
+                source = first + (lane.argument & (lane.width - 1));
+                break;
+            case WarpOperation::kShflUp:
+                source = i - lane.argument;
+                break;
+            case WarpOperation::kShflDown:
+                source = i + lane.argument;
+                break;
+            case WarpOperation::kShflXor:
+                source = i ^ lane.argument;
+                break;
+            case WarpOperation::kBallot:
+                lane.result = votes;
+                break;
+            case WarpOperation::kAny:
+                lane.result = votes != 0;
+                break;
+            case WarpOperation::kAll:
+                lane.result = votes == mask;
+                break;
+        }
+        if (lane.operation >= WarpOperation::kShfl && lane.operation <= WarpOperation::kShflXor) {
+            // As on the GPU: past the segment's end a lane gets its own value. (An xor may reach an
+            // earlier segment.) The value of a lane outside the mask is undefined there, poison
+            // here.
+            const bool outside =
+                source > last || source < (lane.operation == WarpOperation::kShflXor ? 0 : first);
+            if (outside) source = i;
+            lane.result = (mask >> source & 1u) != 0 ? lanes[source].value : ~uint64_t{0};
+        }
+        makeReady(lane);
+    }
+}
+
+std::string Launch::deadlockText() const {
+    struct Group {
+        std::string place;
+        int count = 0;
+    };
+    std::vector<Group> groups;
+    for (const Thread& thread : threads_) {
+        if (thread.state == ThreadState::kDone) continue;
+        std::string place;
+        if (thread.state == ThreadState::kAtBarrier) {
+            place = "__syncthreads at " + siteText(thread.site);
+        } else {
+            place = std::string(operationName(thread.operation)) + " at " + siteText(thread.site) +
+                    " with mask " + maskText(thread.mask);
+        }
+        const auto known = std::find_if(groups.begin(), groups.end(),
+                                        [&](const Group& group) { return group.place == place; });
+        if (known != groups.end()) {
+            ++known->count;
+        } else {
+            groups.push_back({place, 1});
+        }
+    }
+    std::string text = "deadlock: of " + std::to_string(num_threads_) + " threads ";
+    for (const Group& group : groups) {
+        text += std::to_string(group.count) + " wait in " + group.place + ", ";
+    }
+    return text + std::to_string(num_done_) + " have ended";
+}
+
+Launch& currentLaunch(const char* what) {
+    if (current_launch == nullptr) {
+        throw LaunchError(std::string(what) + " outside a kernel: use KVLAB_LAUNCH");
+    }
+    return *current_launch;
+}
+
+}  // namespace
+
+ScopedSettings::ScopedSettings(const Settings& settings) : previous_(current_settings) {
+    current_settings = settings;
+}
+
+ScopedSettings::~ScopedSettings() { current_settings = previous_; }
+
+void launch(const char* kernel_name,
+            dim3 grid,
+            dim3 thread_block,
+            size_t shared_bytes,
+            const std::function<void()>& thread) {
+    const auto refuse = [&](const std::string& why) {
+        throw LaunchError("kernel " + std::string(kernel_name) + ": " + why);
+    };
+    const auto text = [](dim3 d) {
+        return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) +
+               ")";
+    };
+    if (current_launch != nullptr) refuse("launched from inside a kernel, which is not supported");
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
+        grid.z > 65535) {
+        refuse("a grid of " + text(grid) + " thread blocks is not possible");
+    }
+    const uint64_t num_threads = uint64_t{thread_block.x} * thread_block.y * thread_block.z;
+    if (num_threads == 0 || num_threads > kMaxThreads || thread_block.z > 64) {
+        refuse("a thread block of " + text(thread_block) + " threads is not possible");
+    }
+    if (shared_bytes > kMaxSharedBytes) {
+        refuse(std::to_string(shared_bytes) +
+               " bytes of dynamic shared memory are too many; at most " +
+               std::to_string(kMaxSharedBytes));
+    }
+    Launch(kernel_name, grid, thread_block, shared_bytes, thread, current_settings).run();
+}
+
+void syncThreadBlock(CallSite site) { currentLaunch("__syncthreads").syncThreadBlock(site); }
+
+uint64_t meetWarp(WarpOperation operation,
+                  uint32_t mask,
+                  uint64_t value,
+                  int argument,
+                  int width,
+                  CallSite site) {
+    return currentLaunch(operationName(operation))
+        .meetWarp(operation, mask, value, argument, width, site);
+}
+
+void* sharedVariable(const void* key, size_t bytes, size_t alignment) {
+    Launch& launch = currentLaunch("shared memory");
+    void* const address = launch.sharedMemory().find(key, bytes, alignment);
+    if (address == nullptr) {
+        launch.fail(
+            "more shared memory than the " + std::to_string(kMaxSharedBytes) +
+            " bytes of a thread block: " + std::to_string(launch.sharedMemory().usedBytes()) +
+            " taken, " + std::to_string(bytes) + " more asked for");
+    }
+    return address;
+}
+
+void* dynamicSharedMemory() { return currentLaunch("shared memory").sharedMemory().dynamic(); }
+
+}  // namespace kvlab::simt

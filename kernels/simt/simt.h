@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+// The dialect in which kernels (*_kernel.cuh) are written. nvcc compiles them for the GPU; g++ and
+// clang compile the same text for the CPU, where launch() below runs it thread block by thread
+// block, every thread a fiber. For checking and for showing, not for speed. README.md in this
+// folder has the idea and the limits.
+//
+// A kernel is plain CUDA but for three things that no macro can hide:
+//   KVLAB_SHARED(float, tile, 128);        __shared__ float tile[128];
+//   KVLAB_DYNAMIC_SHARED(float, scratch);  extern __shared__ float scratch[];
+//   KVLAB_LAUNCH((kernel<64>), grid, thread_block, shared_bytes, stream, arguments...);
+//                                          kernel<64><<<grid, thread_block, shared_bytes,
+//                                          stream>>>(...);
+// It may use threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, __shfl_sync,
+// __shfl_up_sync, __shfl_down_sync, __shfl_xor_sync, __ballot_sync, __any_sync, __all_sync,
+// atomicAdd,
+// __ldg, rsqrtf and the functions of <cmath>.
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#if defined(__CUDACC__)
+
+#include <cuda_runtime.h>
+
+#define KVLAB_SHARED(type, name, count) __shared__ type name[count]
+#define KVLAB_DYNAMIC_SHARED(type, name)                                   \
+    extern __shared__ __align__(16) unsigned char kvlab_dynamic_shared_[]; \
+    type* const name = reinterpret_cast<type*>(kvlab_dynamic_shared_)
+#define KVLAB_LAUNCH(kernel, grid, thread_block, shared_bytes, stream, ...)                \
+    kernel<<<(grid), (thread_block), (shared_bytes), static_cast<cudaStream_t>(stream)>>>( \
+        __VA_ARGS__)
+
+#else
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+
+struct uint3 {
+    unsigned x = 0;
+    unsigned y = 0;
+    unsigned z = 0;
+};
+
+struct dim3 {
+    unsigned x = 1;
+    unsigned y = 1;
+    unsigned z = 1;
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+// Set at every switch from thread to thread. Variables and not macros, so that a member of that
+// name elsewhere stays one.
+extern constinit thread_local uint3 threadIdx;
+extern constinit thread_local uint3 blockIdx;
+extern constinit thread_local dim3 blockDim;
+extern constinit thread_local dim3 gridDim;
+
+namespace kvlab::simt {
+
+constexpr int kWarpSize = 32;
+constexpr size_t kMaxThreads = 1024;           // of a thread block
+constexpr size_t kMaxSharedBytes = 48 * 1024;  // of a thread block, what CUDA grants unasked
+
+// In which order the runnable threads of a thread block get the processor. A kernel without races
+// gives the same result in each.
+enum class LaneOrder { kForward, kReverse, kRandom };
+
+struct Settings {
+    LaneOrder lane_order = LaneOrder::kForward;
+    uint64_t seed = 0;  // of kRandom; a failure repeats with the same seed
+};
+
+// Holds for the launches of this OS thread during the object's life.
+class ScopedSettings {
+  public:
+    explicit ScopedSettings(const Settings& settings);
+    ~ScopedSettings();
+    ScopedSettings(const ScopedSettings&) = delete;
+    ScopedSettings& operator=(const ScopedSettings&) = delete;
+
+  private:
+    Settings previous_;
+};
+
+// A launch that cannot be, or threads that cannot meet. The message names kernel, thread block,
+// counts.
+class LaunchError : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+// Runs `thread` for every thread of every thread block and returns when all have ended. Throws
+// LaunchError, or what a thread threw; the remaining threads are then unwound and the launch is
+// over.
+void launch(const char* kernel_name,
+            dim3 grid,
+            dim3 thread_block,
+            size_t shared_bytes,
+            const std::function<void()>& thread);
+
+// By value and evaluated once, as CUDA passes them.
+template <typename... Parameters, typename... Arguments>
+void launchKernel(const char* kernel_name,
+                  void (*kernel)(Parameters...),
+                  dim3 grid,
+                  dim3 thread_block,
+                  size_t shared_bytes,
+                  Arguments&&... arguments) {
+    const std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
+    launch(kernel_name, grid, thread_block, shared_bytes, [&] { std::apply(kernel, values); });
+}
+
+// --- what the dialect below is made of
+// ------------------------------------------------------------
+
+enum class WarpOperation : uint8_t {
+    kSync,
+    kShfl,
+    kShflUp,
+    kShflDown,
+    kShflXor,
+    kBallot,
+    kAny,
+    kAll
+};
+
+struct CallSite {
+    const char* file;
+    int line;
+};
+
+void syncThreadBlock(CallSite site);
+// Meets the other lanes of `mask` and returns this lane's result.
+uint64_t meetWarp(
+    WarpOperation operation, uint32_t mask, uint64_t value, int argument, int width, CallSite site);
+// The thread block's variable with this key, poisoned with 0xff when the thread block began.
+void* sharedVariable(const void* key, size_t bytes, size_t alignment);
+void* dynamicSharedMemory();
+
+template <typename Tag>
+inline char shared_key = 0;
+
+// `Tag` is the type of a lambda at the place of the declaration: another one for each declaration
+// and each instantiation of the kernel around it.
+template <typename T, size_t kCount, typename Tag>
+T (&sharedArray(Tag))
+[kCount] {
+    return *static_cast<T(*)[kCount]>(
+        sharedVariable(&shared_key<Tag>, sizeof(T[kCount]), alignof(T) < 16 ? 16 : alignof(T)));
+}
+
+template <typename T>
+T shuffle(WarpOperation operation, uint32_t mask, T value, int argument, int width, CallSite site) {
+    static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8),
+                  "CUDA shuffles 32- and 64-bit numbers");
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    bits = meetWarp(operation, mask, bits, argument, width, site);
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+template <typename T>
+T addAtomically(T* address, T value) {
+    return std::atomic_ref<T>(*address).fetch_add(value, std::memory_order_relaxed);
+}
+
+}  // namespace kvlab::simt
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+#define KVLAB_SHARED(type, name, count) \
+    type(&name)[count] = ::kvlab::simt::sharedArray<type, (count)>([] {})
+#define KVLAB_DYNAMIC_SHARED(type, name) \
+    type* const name = static_cast<type*>(::kvlab::simt::dynamicSharedMemory())
+#define KVLAB_LAUNCH(kernel, grid, thread_block, shared_bytes, stream, ...) \
+    (static_cast<void>(stream),                                             \
+     ::kvlab::simt::launchKernel(#kernel, kernel, (grid), (thread_block),   \
+                                 (shared_bytes)__VA_OPT__(, ) __VA_ARGS__))
+
+// The last two parameters note the place of the call, for messages.
+#define KVLAB_SIMT_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+inline void __syncthreads(KVLAB_SIMT_SITE) { kvlab::simt::syncThreadBlock({file, line}); }
+
+inline void __syncwarp(uint32_t mask = 0xffffffffu, KVLAB_SIMT_SITE) {
+    kvlab::simt::meetWarp(kvlab::simt::WarpOperation::kSync, mask, 0, 0, 32, {file, line});
+}
+
+template <typename T>
+T __shfl_sync(uint32_t mask, T value, int source_lane, int width = 32, KVLAB_SIMT_SITE) {
+    return kvlab::simt::shuffle(kvlab::simt::WarpOperation::kShfl, mask, value, source_lane, width,
+                                {file, line});
+}
+
+template <typename T>
+T __shfl_up_sync(uint32_t mask, T value, unsigned delta, int width = 32, KVLAB_SIMT_SITE) {
+    return kvlab::simt::shuffle(kvlab::simt::WarpOperation::kShflUp, mask, value,
+                                static_cast<int>(delta < 32 ? delta : 32), width, {file, line});
+}
+
+template <typename T>
+T __shfl_down_sync(uint32_t mask, T value, unsigned delta, int width = 32, KVLAB_SIMT_SITE) {
+    return kvlab::simt::shuffle(kvlab::simt::WarpOperation::kShflDown, mask, value,
+                                static_cast<int>(delta < 32 ? delta : 32), width, {file, line});
+}
+
+template <typename T>
+T __shfl_xor_sync(uint32_t mask, T value, int lane_mask, int width = 32, KVLAB_SIMT_SITE) {
+    return kvlab::simt::shuffle(kvlab::simt::WarpOperation::kShflXor, mask, value, lane_mask, width,
+                                {file, line});
+}
+
+inline uint32_t __ballot_sync(uint32_t mask, int predicate, KVLAB_SIMT_SITE) {
+    return static_cast<uint32_t>(kvlab::simt::meetWarp(kvlab::simt::WarpOperation::kBallot, mask,
+                                                       predicate != 0, 0, 32, {file, line}));
+}
+
+inline int __any_sync(uint32_t mask, int predicate, KVLAB_SIMT_SITE) {
+    return static_cast<int>(kvlab::simt::meetWarp(kvlab::simt::WarpOperation::kAny, mask,
+                                                  predicate != 0, 0, 32, {file, line}));
+}
+
+inline int __all_sync(uint32_t mask, int predicate, KVLAB_SIMT_SITE) {
+    return static_cast<int>(kvlab::simt::meetWarp(kvlab::simt::WarpOperation::kAll, mask,
+                                                  predicate != 0, 0, 32, {file, line}));
+}
+
+inline int atomicAdd(int* address, int value) { return kvlab::simt::addAtomically(address, value); }
+inline unsigned atomicAdd(unsigned* address, unsigned value) {
+    return kvlab::simt::addAtomically(address, value);
+}
+inline float atomicAdd(float* address, float value) {
+    return kvlab::simt::addAtomically(address, value);
+}
+
+template <typename T>
+T __ldg(const T* address) {
+    return *address;
+}
+
+inline float rsqrtf(float value) { return 1.f / std::sqrt(value); }
+
+#endif
