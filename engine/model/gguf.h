@@ -23,12 +23,18 @@ struct GgufTensor {
     int64_t numElements() const;
 };
 
-using GgufValue =
-    std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<int64_t>,
-                 std::vector<double>, std::vector<std::string>, std::vector<bool>>;
+using GgufValue = std::variant<bool,
+                               int64_t,
+                               uint64_t,
+                               double,
+                               std::string,
+                               std::vector<int64_t>,
+                               std::vector<double>,
+                               std::vector<std::string>,
+                               std::vector<bool>>;
 
-// Read-only view of a GGUF v2/v3 file (specification: ggml-org/ggml docs/gguf.md), memory-mapped. Every
-// count, offset and size is checked against the file's size before use and before anything is
+// Read-only view of a GGUF v2/v3 file (specification: ggml-org/ggml docs/gguf.md), memory-mapped.
+// Every count, offset and size is checked against the file's size before use and before anything is
 // allocated from it; a damaged or foreign file throws EngineError(kBadFile) with one sentence, an
 // unknown tensor type throws kUnsupported and names it.
 class GgufFile {

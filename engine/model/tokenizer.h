@@ -13,10 +13,12 @@ namespace kvlab {
 class GgufFile;
 
 // SentencePiece (bpe) tokenizer stored in a GGUF file with tokenizer.ggml.model = "llama": greedy
-// merges by score, bytes as fallback, so every UTF-8 text encodes. Invalid UTF-8 encodes byte by byte.
+// merges by score, bytes as fallback, so every UTF-8 text encodes. Invalid UTF-8 encodes byte by
+// byte.
 class Tokenizer {
   public:
-    // Throws EngineError kBadFile (inconsistent vocabulary) or kUnsupported (another tokenizer, named).
+    // Throws EngineError kBadFile (inconsistent vocabulary) or kUnsupported (another tokenizer,
+    // named).
     static Tokenizer fromGguf(const GgufFile& file);
 
     // `add_bos`: put the begin token first when the file asks for one.
