@@ -252,13 +252,13 @@ GgufVocabulary GgufVocabulary::bytes(int vocab_size) {
     add("<unk>", TokenType::kUnknown);
     add("<s>", TokenType::kControl);
     add("</s>", TokenType::kControl);
-    const int num_bytes = vocab_size >= 259 ? 256 : 0;
+    const int num_bytes = vocab_size >= 260 ? 256 : 0;
     for (int byte = 0; byte < num_bytes; ++byte) {
         char text[8];
         std::snprintf(text, sizeof(text), "<0x%02X>", static_cast<unsigned>(byte));
         add(text, TokenType::kByte);
     }
-    if (num_bytes == 0 && vocab_size > 3) add("▁", TokenType::kNormal);
+    if (vocab_size > 3) add("▁", TokenType::kNormal);
     for (char letter = '!'; num_bytes == 0 && letter <= '~'; ++letter) {
         // Lower case first: the likeliest text for a tiny test model.
         const char ordered =

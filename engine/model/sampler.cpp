@@ -88,8 +88,6 @@ SampledToken sampleToken(const float* logits,
         if (logits[id] > logits[best]) best = id;
     }
     const double max_logit = logits[best];
-    double total = 0.0;  // of the softmax at temperature 1, relative to the largest logit
-    for (int id = 0; id < vocab_size; ++id) total += std::exp(logits[id] - max_logit);
 
     int chosen = best;
     if (params.temperature > 0.f) {
@@ -115,7 +113,18 @@ SampledToken sampleToken(const float* logits,
             if (target < sum) break;
         }
     }
-    return {TokenId(chosen), static_cast<float>(logits[chosen] - max_logit - std::log(total))};
+    return {TokenId(chosen), logProbability(logits, vocab_size, TokenId(chosen))};
+}
+
+float logProbability(const float* logits, int vocab_size, TokenId token) {
+    if (logits == nullptr || !token.valid() || token.value >= vocab_size) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "a token outside the vocabulary has no probability");
+    }
+    const double max_logit = *std::max_element(logits, logits + vocab_size);
+    double total = 0.0;  // of the softmax at temperature 1, relative to the largest logit
+    for (int id = 0; id < vocab_size; ++id) total += std::exp(logits[id] - max_logit);
+    return static_cast<float>(logits[token.value] - max_logit - std::log(total));
 }
 
 }  // namespace kvlab

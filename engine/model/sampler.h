@@ -26,6 +26,10 @@ SampledToken sampleToken(const float* logits,
                          int sample_idx,
                          int position);
 
+// Natural logarithm of the probability of `token` under the model itself (temperature 1). Throws as
+// sampleToken().
+float logProbability(const float* logits, int vocab_size, TokenId token);
+
 // Throws EngineError kBadArgument, naming the parameter, when `params` cannot be used.
 void checkSamplingParams(const SamplingParams& params);
 

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <stdexcept>
 #include <string_view>
 #include <utility>
+
+#include "engine/error.h"
 
 namespace kvlab {
 namespace {
@@ -603,14 +604,15 @@ CorpusDocument generateDocument(const CorpusOptions& options,
                                 std::uint64_t document_idx,
                                 int approx_words) {
     if (approx_words < 1 || approx_words > kMaxCorpusWords) {
-        throw std::invalid_argument("corpus: a document has 1 ... " +
-                                    std::to_string(kMaxCorpusWords) + " words, not " +
-                                    std::to_string(approx_words));
+        throw EngineError(ErrorKind::kBadArgument,
+                          "a corpus document has 1 to " + std::to_string(kMaxCorpusWords) +
+                              " words, not " + std::to_string(approx_words));
     }
     for (const int percent : {options.update_percent, options.unanswerable_percent}) {
         if (percent < 0 || percent > 100) {
-            throw std::invalid_argument("corpus: a percentage lies in 0 ... 100, not " +
-                                        std::to_string(percent));
+            throw EngineError(
+                ErrorKind::kBadArgument,
+                "a corpus percentage lies in 0 to 100, not " + std::to_string(percent));
         }
     }
     return DocumentWriter(options, document_idx, approx_words).write();

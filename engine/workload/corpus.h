@@ -52,7 +52,7 @@ struct CorpusOptions {
 };
 
 // The bundled tokenizer makes about this many tokens of one word (begin token not counted).
-inline constexpr double kCorpusTokensPerWord = 1.37;
+inline constexpr double kCorpusTokensPerWord = 1.24;
 
 // Documents longer than this many words are refused.
 inline constexpr int kMaxCorpusWords = 1'000'000;
@@ -62,7 +62,7 @@ inline constexpr int kMaxCorpusWords = 1'000'000;
 // (separated by white space) and stops at the end of the sentence or little story that reaches
 // them, followed by a closing line; a document too short for its questions is longer. It never has
 // fewer tokens than words, so the first N tokens of a document exist when approx_words >= N.
-// Throws std::invalid_argument if approx_words is outside 1 ... kMaxCorpusWords or a percentage
+// Throws EngineError(kBadArgument) if approx_words is outside 1 ... kMaxCorpusWords or a percentage
 // outside 0 ... 100.
 CorpusDocument generateDocument(const CorpusOptions& options,
                                 std::uint64_t document_idx,

@@ -64,7 +64,8 @@ ThreadPool::~ThreadPool() {
 
 int ThreadPool::numThreads() const { return static_cast<int>(impl_->threads.size()) + 1; }
 
-void ThreadPool::parallelFor(int64_t num_items, int64_t chunk,
+void ThreadPool::parallelFor(int64_t num_items,
+                             int64_t chunk,
                              const std::function<void(int64_t, int64_t)>& fn) {
     chunk = std::max<int64_t>(chunk, 1);
     if (impl_->threads.empty() || num_items <= chunk) {

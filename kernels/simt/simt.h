@@ -6,16 +6,15 @@
 // block, every thread a fiber. For checking and for showing, not for speed. README.md in this
 // folder has the idea and the limits.
 //
-// A kernel is plain CUDA but for three things that no macro can hide:
+// A kernel is plain CUDA but for these, which the host compiler would not read:
 //   KVLAB_SHARED(float, tile, 128);        __shared__ float tile[128];
 //   KVLAB_DYNAMIC_SHARED(float, scratch);  extern __shared__ float scratch[];
-//   KVLAB_LAUNCH((kernel<64>), grid, thread_block, shared_bytes, stream, arguments...);
-//                                          kernel<64><<<grid, thread_block, shared_bytes,
-//                                          stream>>>(...);
+//   KVLAB_LAUNCH((kernel<64>), grid, thread_block, shared_bytes, stream, argument);
+//                          kernel<64><<<grid, thread_block, shared_bytes, stream>>>(argument);
+//   KVLAB_UNROLL                           #pragma unroll
 // It may use threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, __shfl_sync,
 // __shfl_up_sync, __shfl_down_sync, __shfl_xor_sync, __ballot_sync, __any_sync, __all_sync,
-// atomicAdd,
-// __ldg, rsqrtf and the functions of <cmath>.
+// atomicAdd, __ldg, rsqrtf and the functions of <cmath>.
 
 #include <cmath>
 #include <cstdint>
@@ -25,6 +24,7 @@
 
 #include <cuda_runtime.h>
 
+#define KVLAB_UNROLL _Pragma("unroll")
 #define KVLAB_SHARED(type, name, count) __shared__ type name[count]
 #define KVLAB_DYNAMIC_SHARED(type, name)                                   \
     extern __shared__ __align__(16) unsigned char kvlab_dynamic_shared_[]; \
@@ -182,6 +182,7 @@ T addAtomically(T* address, T value) {
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
+#define KVLAB_UNROLL
 #define KVLAB_SHARED(type, name, count) \
     type(&name)[count] = ::kvlab::simt::sharedArray<type, (count)>([] {})
 #define KVLAB_DYNAMIC_SHARED(type, name) \

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <vector>
+
+#include "engine/ids.h"
+
+namespace kvlab {
+
+// Where one sequence's K/V lie:
+//
+//   position   0 … 15   16 … 31   32 …            block_size 16
+//   block idx     0        1        2
+//   blocks     [ 37 ]   [  4 ]   [ 12 ]           physical block of each logical index
+//
+// slot of position p = blocks[p / block_size] * block_size + p % block_size
+struct BlockTable {
+    std::vector<BlockId> blocks;
+    int kv_len = 0;  // tokens whose K/V are written
+
+    SlotIndex slotOf(int position, int block_size) const {
+        const BlockId block = blocks[static_cast<size_t>(position / block_size)];
+        return SlotIndex(static_cast<int64_t>(block.value) * block_size + position % block_size);
+    }
+};
+
+}  // namespace kvlab

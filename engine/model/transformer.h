@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/backend/backend.h"
+#include "engine/model/weights.h"
+
+namespace kvlab {
+
+// What one step runs: rows of any number of sequences, decode and prefill mixed.
+struct StepBatch {
+    std::vector<int32_t> token_ids;  // [num_tokens]
+    std::vector<int32_t> positions;  // [num_tokens], place in the sequence
+    // [num_planes or 1, num_tokens], slot of each new K/V row; plane_stride 0: one row serves all
+    // planes.
+    std::vector<int32_t> slot_mapping;
+    int64_t plane_stride = 0;
+    std::vector<int32_t> block_tables;  // [num_seqs, max_blocks_per_seq]
+    int max_blocks_per_seq = 0;
+    int num_seqs = 0;
+    std::vector<int32_t> row_to_seq;    // [num_tokens]
+    std::vector<int32_t> context_lens;  // [num_tokens], own token included
+    std::vector<int32_t> logit_rows;    // rows whose logits are wanted, ascending
+
+    int numTokens() const { return static_cast<int>(token_ids.size()); }
+};
+
+// The one forward pass of a Llama-architecture decoder: RMSNorm, GQA with RoPE over the paged pool,
+// SwiGLU. Any ratio of query to KV heads, tied or untied head.
+class Transformer {
+  public:
+    Transformer(std::shared_ptr<const ModelWeights> weights, Backend& backend);
+
+    // Writes K/V of all rows to `kv` (slot mapping), attends through the block tables, and returns
+    // logits [logit_rows.size(), vocab_size], valid until the next call.
+    const float* forward(const StepBatch& batch, const PagedKvView& kv);
+
+    const ModelConfig& config() const { return weights_->config; }
+
+  private:
+    std::shared_ptr<const ModelWeights> weights_;
+    Backend& backend_;
+    std::vector<std::vector<float>> norms_;  // f32 norm weights: two per layer, then the last
+    std::vector<float> hidden_, normed_, query_, key_, value_, attention_, gate_, up_, logits_;
+};
+
+}  // namespace kvlab

@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: MIT
+#include "engine/trace/trace_io.h"
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include "engine/error.h"
+
+namespace kvlab {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int kSchemaVersion = 1;
+constexpr size_t kSealLength = 16;  // hexadecimal digits of each record's seal
+constexpr int64_t kMaxTraceBlocks =
+    4'194'304;  // a header may not ask for more memory than this folds to
+constexpr int64_t kMaxRecordBytes = 256'000'000;
+
+// Each record is sealed with the SHA-256 of the seal before it and its own text, so that a changed,
+// missing or swapped record is found.
+std::string sealOf(const std::string& previous, const std::string& record) {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+    unsigned int size = 0;
+    const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                          &EVP_MD_CTX_free);
+    const bool ok = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1 &&
+                    EVP_DigestUpdate(context.get(), previous.data(), previous.size()) == 1 &&
+                    EVP_DigestUpdate(context.get(), record.data(), record.size()) == 1 &&
+                    EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1;
+    if (!ok) throw EngineError(ErrorKind::kInternal, "SHA-256 failed in libcrypto");
+    std::string seal;
+    static constexpr char kDigits[] = "0123456789abcdef";
+    for (size_t i = 0; i < kSealLength / 2; ++i) {
+        seal += kDigits[digest[i] >> 4];
+        seal += kDigits[digest[i] & 15];
+    }
+    return seal;
+}
+
+template <class Tag>
+json idsToJson(const std::vector<Id<Tag>>& ids) {
+    json array = json::array();
+    for (const Id<Tag>& id : ids) array.push_back(id.value);
+    return array;
+}
+
+[[noreturn]] void refuse(const std::string& what) { throw EngineError(ErrorKind::kBadFile, what); }
+
+const json& field(const json& object, const char* key) {
+    const auto found = object.find(key);
+    if (found == object.end()) refuse(std::string("field \"") + key + "\" is missing");
+    return *found;
+}
+
+int64_t intField(const json& value, const char* key, int64_t low, int64_t high) {
+    if (!value.is_number_integer())
+        refuse(std::string("field \"") + key + "\" is not a whole number");
+    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
+        refuse(std::string("field \"") + key + "\" is out of range");
+    }
+    const int64_t number = value.get<int64_t>();
+    if (number < low || number > high) refuse(std::string("field \"") + key + "\" is out of range");
+    return number;
+}
+
+int64_t getInt(const json& object, const char* key, int64_t low, int64_t high) {
+    return intField(field(object, key), key, low, high);
+}
+
+double getNumber(const json& object, const char* key) {
+    const json& value = field(object, key);
+    if (!value.is_number()) refuse(std::string("field \"") + key + "\" is not a number");
+    return value.get<double>();
+}
+
+std::string getString(const json& object, const char* key) {
+    const json& value = field(object, key);
+    if (!value.is_string()) refuse(std::string("field \"") + key + "\" is not a text");
+    return value.get<std::string>();
+}
+
+std::vector<int> getInts(const json& object, const char* key, int64_t low = 0) {
+    const json& value = field(object, key);
+    if (!value.is_array()) refuse(std::string("field \"") + key + "\" is not a list");
+    std::vector<int> numbers;
+    numbers.reserve(value.size());
+    for (const json& item : value) {
+        numbers.push_back(static_cast<int>(intField(item, key, low, INT32_MAX)));
+    }
+    return numbers;
+}
+
+template <class IdType>
+std::vector<IdType> getIds(const json& object, const char* key) {
+    std::vector<IdType> ids;
+    for (const int number : getInts(object, key)) ids.push_back(IdType(number));
+    return ids;
+}
+
+template <class First, class... Rest>
+void requireEqualLength(const First& first, const Rest&... rest) {
+    if (first.empty()) refuse("an event has no entries");
+    if (((rest.size() != first.size()) || ...)) refuse("the lists of an event differ in length");
+}
+
+template <class... Visitors>
+struct Overloaded : Visitors... {
+    using Visitors::operator()...;
+};
+template <class... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
+
+json eventToJson(const Event& event) {
+    json object;
+    object["event"] = eventName(event);
+    std::visit(Overloaded{
+                   [&](const SequenceStarted& e) {
+                       object["sequence"] = e.sequence.value;
+                       object["request"] = e.request.value;
+                       object["sample"] = e.sample_idx;
+                       object["prompt"] = idsToJson(e.prompt);
+                   },
+                   [&](const SequencesForked& e) {
+                       object["parent"] = idsToJson(e.parent);
+                       object["child"] = idsToJson(e.child);
+                       object["sample"] = e.sample_idx;
+                   },
+                   [&](const BlocksAllocated& e) {
+                       object["sequence"] = idsToJson(e.sequence);
+                       object["block_idx"] = e.block_idx;
+                       object["block"] = idsToJson(e.block);
+                   },
+                   [&](const BlocksCopied& e) {
+                       object["sequence"] = idsToJson(e.sequence);
+                       object["block_idx"] = e.block_idx;
+                       object["source"] = idsToJson(e.source);
+                       object["target"] = idsToJson(e.target);
+                       object["num_slots"] = e.num_slots;
+                   },
+                   [&](const TokensWritten& e) {
+                       object["sequence"] = idsToJson(e.sequence);
+                       object["first_position"] = e.first_position;
+                       object["num_tokens"] = e.num_tokens;
+                   },
+                   [&](const TokensSampled& e) {
+                       object["sequence"] = idsToJson(e.sequence);
+                       object["token"] = idsToJson(e.token);
+                       object["log_probability"] = e.log_probability;
+                   },
+                   [&](const SequencesFinished& e) {
+                       object["sequence"] = idsToJson(e.sequence);
+                       json reasons = json::array();
+                       for (const FinishReason reason : e.reason)
+                           reasons.push_back(finishReasonName(reason));
+                       object["reason"] = std::move(reasons);
+                   },
+                   [&](const BlocksReleased& e) {
+                       object["sequence"] = idsToJson(e.sequence);
+                       object["block_idx"] = e.block_idx;
+                       object["block"] = idsToJson(e.block);
+                   },
+                   [&](const SequencesRemoved& e) { object["sequence"] = idsToJson(e.sequence); },
+               },
+               event);
+    return object;
+}
+
+FinishReason finishReasonOf(const json& value) {
+    for (const FinishReason reason : {FinishReason::kNone, FinishReason::kLength,
+                                      FinishReason::kEndOfText, FinishReason::kCancelled}) {
+        if (value.is_string() && value.get_ref<const std::string&>() == finishReasonName(reason)) {
+            return reason;
+        }
+    }
+    refuse("an unknown reason for finishing");
+}
+
+Event eventFromJson(const json& object) {
+    if (!object.is_object()) refuse("an event is not an object");
+    const std::string name = getString(object, "event");
+    if (name == "sequence_started") {
+        return SequenceStarted{SequenceId(getInt(object, "sequence", 0, INT32_MAX)),
+                               RequestId(getInt(object, "request", 0, INT32_MAX)),
+                               static_cast<int>(getInt(object, "sample", 0, INT32_MAX)),
+                               getIds<TokenId>(object, "prompt")};
+    }
+    if (name == "sequences_forked") {
+        SequencesForked e{getIds<SequenceId>(object, "parent"), getIds<SequenceId>(object, "child"),
+                          getInts(object, "sample")};
+        requireEqualLength(e.parent, e.child, e.sample_idx);
+        return e;
+    }
+    if (name == "blocks_allocated") {
+        BlocksAllocated e{getIds<SequenceId>(object, "sequence"), getInts(object, "block_idx"),
+                          getIds<BlockId>(object, "block")};
+        requireEqualLength(e.sequence, e.block_idx, e.block);
+        return e;
+    }
+    if (name == "blocks_copied") {
+        BlocksCopied e{getIds<SequenceId>(object, "sequence"), getInts(object, "block_idx"),
+                       getIds<BlockId>(object, "source"), getIds<BlockId>(object, "target"),
+                       getInts(object, "num_slots")};
+        requireEqualLength(e.sequence, e.block_idx, e.source, e.target, e.num_slots);
+        return e;
+    }
+    if (name == "tokens_written") {
+        TokensWritten e{getIds<SequenceId>(object, "sequence"), getInts(object, "first_position"),
+                        getInts(object, "num_tokens", 1)};
+        requireEqualLength(e.sequence, e.first_position, e.num_tokens);
+        return e;
+    }
+    if (name == "tokens_sampled") {
+        TokensSampled e{
+            getIds<SequenceId>(object, "sequence"), getIds<TokenId>(object, "token"), {}};
+        const json& values = field(object, "log_probability");
+        if (!values.is_array()) refuse("field \"log_probability\" is not a list");
+        for (const json& value : values) {
+            if (!value.is_number()) refuse("field \"log_probability\" is not a list of numbers");
+            e.log_probability.push_back(value.get<float>());
+        }
+        requireEqualLength(e.sequence, e.token, e.log_probability);
+        return e;
+    }
+    if (name == "sequences_finished") {
+        SequencesFinished e{getIds<SequenceId>(object, "sequence"), {}};
+        const json& reasons = field(object, "reason");
+        if (!reasons.is_array()) refuse("field \"reason\" is not a list");
+        for (const json& reason : reasons) e.reason.push_back(finishReasonOf(reason));
+        requireEqualLength(e.sequence, e.reason);
+        return e;
+    }
+    if (name == "blocks_released") {
+        BlocksReleased e{getIds<SequenceId>(object, "sequence"), getInts(object, "block_idx"),
+                         getIds<BlockId>(object, "block")};
+        requireEqualLength(e.sequence, e.block_idx, e.block);
+        return e;
+    }
+    if (name == "sequences_removed") {
+        SequencesRemoved e{getIds<SequenceId>(object, "sequence")};
+        requireEqualLength(e.sequence);
+        return e;
+    }
+    refuse("unknown event \"" + name.substr(0, 40) + "\"");
+}
+
+json stepToJson(const StepTrace& step) {
+    json object;
+    object["step"] = step.step;
+    json events = json::array();
+    for (const Event& event : step.events) events.push_back(eventToJson(event));
+    object["events"] = std::move(events);
+    if (!step.new_pieces.empty()) {
+        // A piece may be part of a UTF-8 character, which JSON cannot hold: bytes as numbers then.
+        json pieces = json::array();
+        for (const auto& [token, text] : step.new_pieces) {
+            json bytes = json::array();
+            for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+            const json as_text = json(text);
+            bool valid = true;
+            try {
+                (void)as_text.dump();
+            } catch (const json::exception&) {
+                valid = false;
+            }
+            pieces.push_back(json::array({token.value, valid ? as_text : bytes}));
+        }
+        object["pieces"] = std::move(pieces);
+    }
+    object["prefill_tokens"] = step.stats.num_prefill_tokens;
+    object["decode_tokens"] = step.stats.num_decode_tokens;
+    object["forward_ms"] = step.stats.forward_ms;
+    object["sample_ms"] = step.stats.sample_ms;
+    object["total_ms"] = step.stats.total_ms;
+    return object;
+}
+
+StepTrace stepFromJson(const json& object) {
+    StepTrace step;
+    step.step = getInt(object, "step", 0, INT64_MAX);
+    const json& events = field(object, "events");
+    if (!events.is_array()) refuse("field \"events\" is not a list");
+    for (const json& event : events) step.events.push_back(eventFromJson(event));
+    if (const auto pieces = object.find("pieces"); pieces != object.end()) {
+        if (!pieces->is_array()) refuse("field \"pieces\" is not a list");
+        for (const json& pair : *pieces) {
+            if (!pair.is_array() || pair.size() != 2) refuse("a piece is not a pair");
+            const TokenId token(intField(pair[0], "pieces", 0, INT32_MAX));
+            std::string text;
+            if (pair[1].is_string()) {
+                text = pair[1].get<std::string>();
+            } else if (pair[1].is_array()) {
+                for (const json& byte : pair[1]) {
+                    text += static_cast<char>(intField(byte, "pieces", 0, 255));
+                }
+            } else {
+                refuse("a piece is neither text nor bytes");
+            }
+            step.new_pieces.emplace_back(token, std::move(text));
+        }
+    }
+    step.stats.num_prefill_tokens =
+        static_cast<int>(getInt(object, "prefill_tokens", 0, INT32_MAX));
+    step.stats.num_decode_tokens = static_cast<int>(getInt(object, "decode_tokens", 0, INT32_MAX));
+    step.stats.forward_ms = getNumber(object, "forward_ms");
+    step.stats.sample_ms = getNumber(object, "sample_ms");
+    step.stats.total_ms = getNumber(object, "total_ms");
+    return step;
+}
+
+json infoToJson(const RunInfo& info) {
+    return json{{"kvlab_trace", kSchemaVersion},
+                {"build", info.build},
+                {"title", info.title},
+                {"backend", info.backend},
+                {"device", info.device},
+                {"model",
+                 {{"name", info.model.name},
+                  {"architecture", info.model.architecture},
+                  {"sha256", info.model_sha256},
+                  {"num_layers", info.model.num_layers},
+                  {"num_heads", info.model.num_heads},
+                  {"num_kv_heads", info.model.num_kv_heads},
+                  {"head_dim", info.model.head_dim},
+                  {"rope_dim", info.model.rope_dim},
+                  {"embedding_dim", info.model.embedding_dim},
+                  {"feed_forward_dim", info.model.feed_forward_dim},
+                  {"vocab_size", info.model.vocab_size},
+                  {"context_len", info.model.context_len},
+                  {"rope_base", info.model.rope_base},
+                  {"rms_epsilon", info.model.rms_epsilon}}},
+                {"cache",
+                 {{"block_size", info.cache.block_size},
+                  {"num_blocks", info.cache.num_blocks},
+                  {"kv_dtype", dataTypeName(info.cache.kv_dtype)}}},
+                {"sampling",
+                 {{"temperature", info.sampling.temperature},
+                  {"top_k", info.sampling.top_k},
+                  {"top_p", info.sampling.top_p},
+                  {"seed", info.sampling.seed},
+                  {"num_samples", info.num_samples},
+                  {"max_tokens", info.max_tokens}}}};
+}
+
+RunInfo infoFromJson(const json& object) {
+    if (!object.is_object() || !object.contains("kvlab_trace"))
+        refuse("this is not a KV Lab trace");
+    const int64_t version = getInt(object, "kvlab_trace", 1, INT32_MAX);
+    if (version != kSchemaVersion) {
+        refuse("the trace has schema version " + std::to_string(version) +
+               ", this lab reads version " + std::to_string(kSchemaVersion));
+    }
+    RunInfo info;
+    info.build = getString(object, "build");
+    info.title = getString(object, "title");
+    info.backend = getString(object, "backend");
+    info.device = getString(object, "device");
+    const json& model = field(object, "model");
+    if (!model.is_object()) refuse("field \"model\" is not an object");
+    info.model.name = getString(model, "name");
+    info.model.architecture = getString(model, "architecture");
+    info.model_sha256 = getString(model, "sha256");
+    const auto size = [&](const char* key) {
+        return static_cast<int>(getInt(model, key, 0, 1 << 24));
+    };
+    info.model.num_layers = size("num_layers");
+    info.model.num_heads = size("num_heads");
+    info.model.num_kv_heads = size("num_kv_heads");
+    info.model.head_dim = size("head_dim");
+    info.model.rope_dim = size("rope_dim");
+    info.model.embedding_dim = size("embedding_dim");
+    info.model.feed_forward_dim = size("feed_forward_dim");
+    info.model.vocab_size = size("vocab_size");
+    info.model.context_len = static_cast<int>(getInt(model, "context_len", 0, INT32_MAX));
+    info.model.rope_base = static_cast<float>(getNumber(model, "rope_base"));
+    info.model.rms_epsilon = static_cast<float>(getNumber(model, "rms_epsilon"));
+    const json& cache = field(object, "cache");
+    if (!cache.is_object()) refuse("field \"cache\" is not an object");
+    info.cache.block_size = static_cast<int>(getInt(cache, "block_size", 1, 256));
+    info.cache.num_blocks = static_cast<int>(getInt(cache, "num_blocks", 1, kMaxTraceBlocks));
+    const std::string dtype = getString(cache, "kv_dtype");
+    if (dtype == "f32") {
+        info.cache.kv_dtype = DataType::kF32;
+    } else if (dtype == "f16") {
+        info.cache.kv_dtype = DataType::kF16;
+    } else {
+        refuse("unknown KV type \"" + dtype.substr(0, 20) + "\"");
+    }
+    const json& sampling = field(object, "sampling");
+    if (!sampling.is_object()) refuse("field \"sampling\" is not an object");
+    info.sampling.temperature = static_cast<float>(getNumber(sampling, "temperature"));
+    info.sampling.top_k = static_cast<int>(getInt(sampling, "top_k", 0, INT32_MAX));
+    info.sampling.top_p = static_cast<float>(getNumber(sampling, "top_p"));
+    const json& seed = field(sampling, "seed");
+    if (!seed.is_number_integer()) refuse("field \"seed\" is not a whole number");
+    info.sampling.seed = seed.get<uint64_t>();
+    info.num_samples = static_cast<int>(getInt(sampling, "num_samples", 1, INT32_MAX));
+    info.max_tokens = static_cast<int>(getInt(sampling, "max_tokens", 0, INT32_MAX));
+    return info;
+}
+
+}  // namespace
+
+// The file is not written beside and renamed: it must be readable while the run goes on. Its end
+// record tells a whole trace from one that was cut off.
+struct TraceWriter::Impl {
+    std::string path;
+    std::FILE* file = nullptr;
+    std::string seal;
+
+    ~Impl() {
+        if (file != nullptr) std::fclose(file);
+    }
+
+    void write(const json& record) {
+        // Texts from model files may hold bytes that are no UTF-8; they are replaced, not refused.
+        const std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
+        seal = sealOf(seal, text);
+        const std::string line = seal + " " + text + "\n";
+        if (std::fwrite(line.data(), 1, line.size(), file) != line.size() ||
+            std::fflush(file) != 0) {
+            throw EngineError(ErrorKind::kBadFile, "the trace " + path + " could not be written (" +
+                                                       std::strerror(errno) +
+                                                       "); free some disk space");
+        }
+    }
+};
+
+TraceWriter::TraceWriter(const std::string& path, const RunInfo& info)
+    : impl_(std::make_unique<Impl>()) {
+    impl_->path = path;
+    impl_->file = std::fopen(path.c_str(), "wb");
+    if (impl_->file == nullptr) {
+        throw EngineError(ErrorKind::kBadFile, "the trace " + path + " cannot be written (" +
+                                                   std::strerror(errno) +
+                                                   "); choose another place");
+    }
+    impl_->write(infoToJson(info));
+}
+
+TraceWriter::~TraceWriter() = default;
+
+void TraceWriter::append(const StepTrace& step) { impl_->write(stepToJson(step)); }
+
+void TraceWriter::finish() { impl_->write(json{{"end", true}}); }
+
+LoadedTrace loadTrace(const std::string& path) {
+    std::error_code code;
+    if (!std::filesystem::is_regular_file(path, code)) {
+        throw EngineError(ErrorKind::kBadFile, path + " is not a file; give the path of a trace");
+    }
+    std::ifstream file(path, std::ios::binary);
+    if (!file)
+        throw EngineError(ErrorKind::kBadFile, path + " cannot be read; check its permissions");
+
+    LoadedTrace loaded;
+    loaded.num_bytes = static_cast<int64_t>(std::filesystem::file_size(path, code));
+    std::string seal;
+    std::string line;
+    int64_t line_number = 0;
+    int64_t offset = 0;
+    bool ended = false;
+    const auto readRecord = [&]() -> json {
+        if (file.eof()) refuse("the last record is cut off");
+        if (static_cast<int64_t>(line.size()) > kMaxRecordBytes) refuse("a record is too long");
+        if (line.size() < kSealLength + 2 || line[kSealLength] != ' ')
+            refuse("a record has no seal");
+        const std::string text = line.substr(kSealLength + 1);
+        const std::string expected = sealOf(seal, text);
+        if (line.compare(0, kSealLength, expected) != 0) {
+            refuse("a record does not match its seal: it was changed, or one before it is missing");
+        }
+        seal = expected;
+        json record = json::parse(text, nullptr, false);
+        if (record.is_discarded() || !record.is_object()) refuse("a record is not a JSON object");
+        return record;
+    };
+    try {
+        while (std::getline(file, line)) {
+            ++line_number;
+            if (ended) refuse("there is something after the end record");
+            const json record = readRecord();
+            if (line_number == 1) {
+                loaded.log = std::make_shared<RunLog>(infoFromJson(record));
+            } else if (record.contains("end")) {
+                ended = true;
+            } else {
+                loaded.log->append(std::make_shared<StepTrace>(stepFromJson(record)));
+            }
+            offset += static_cast<int64_t>(line.size()) + 1;
+        }
+        if (!ended)
+            refuse(line_number == 0 ? "the file is empty"
+                                    : "the end record is missing: the run was cut off");
+    } catch (const EngineError& error) {
+        loaded.complete = false;
+        loaded.damage = std::string(error.what()) + " (line " +
+                        std::to_string(std::max<int64_t>(line_number, 1)) + ", byte " +
+                        std::to_string(offset) + ")";
+        if (!loaded.log) {
+            throw EngineError(ErrorKind::kBadFile, path + " cannot be opened: " + loaded.damage +
+                                                       "; give a file made with --trace");
+        }
+    }
+    return loaded;
+}
+
+}  // namespace kvlab

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#include <cstdint>
+#include <immintrin.h>
+
+#include "kernels/cpu/vector_paths.h"
+#include "kernels/half.h"
+
+namespace kvlab {
+namespace {
+#include "kernels/cpu/vector_body.inc"
+}  // namespace
+
+extern const VectorPaths kVectorPaths_baseline;
+const VectorPaths kVectorPaths_baseline{"baseline", widen, dot, axpy, scale, matmulTile};
+
+}  // namespace kvlab

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/data_type.h"
+
+namespace kvlab {
+
+// The inner loops that profit from wide vectors, in one body compiled three times (baseline, AVX2 +
+// FMA, AVX-512) and chosen once at run time. All three add in the same order: 16 partial sums over
+// k mod 16, then (l, l+8), (l, l+4), (l, l+2), (l, l+1). The AVX paths give equal bits; the
+// baseline rounds products before it adds them (no FMA), so it may differ in the last bits, on
+// machines that have nothing better.
+struct VectorPaths {
+    const char* name;  // "avx512", "avx2", "baseline"
+
+    // dst[i] = src[i] widened to f32, i < num_values.
+    void (*widen)(const void* src, DataType dtype, int64_t num_values, float* dst);
+
+    // sum_k a[k] * b[k]; n is a multiple of 16.
+    float (*dot)(const float* a, const float* b, int n);
+
+    // out[i] += weight * v[i]; n is a multiple of 16.
+    void (*axpy)(float* out, const float* v, float weight, int n);
+    // out[i] *= weight
+    void (*scale)(float* out, float weight, int n);
+
+    // output[r * output_stride + o] (+)= sum_k input[r * num_inputs + k] * weight[o * num_inputs +
+    // k] for all rows and o < num_outputs; num_inputs is a multiple of 16.
+    void (*matmulTile)(const float* input,
+                       int num_rows,
+                       int num_inputs,
+                       const float* weight,
+                       int num_outputs,
+                       float* output,
+                       int64_t output_stride,
+                       bool accumulate);
+};
+
+const VectorPaths& vectorPaths();
+
+constexpr int kVectorLanes = 16;
+constexpr int paddedToLanes(int n) { return (n + kVectorLanes - 1) / kVectorLanes * kVectorLanes; }
+
+}  // namespace kvlab

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/reference/attention_reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/half.h"
+
+namespace kvlab {
+namespace {
+
+double storedValue(const PagedKvView& kv, int64_t index) {
+    if (kv.dtype == DataType::kF32) {
+        float value;
+        std::memcpy(&value, kv.data + index * 4, sizeof value);
+        return value;
+    }
+    uint16_t bits;
+    std::memcpy(&bits, kv.data + index * 2, sizeof bits);
+    return kv.dtype == DataType::kF16 ? halfToFloat(bits) : bfloat16ToFloat(bits);
+}
+
+// [num_positions, num_kv_heads, head_dim] of one sequence's K or V.
+std::vector<double> gather(const PagedAttentionParams& params,
+                           int key_or_value,
+                           int seq_idx,
+                           int num_positions) {
+    const PagedKvView& kv = params.kv;
+    std::vector<double> dense;
+    dense.reserve(static_cast<size_t>(num_positions) * kv.num_kv_heads * kv.head_dim);
+    for (int i = 0; i < num_positions; ++i) {
+        const int block_idx = i / kv.block_size;
+        const int64_t block_id =
+            params.block_tables[static_cast<int64_t>(seq_idx) * params.max_blocks_per_seq +
+                                block_idx];
+        const int64_t slot = block_id * kv.block_size + i % kv.block_size;
+        for (int kv_head = 0; kv_head < kv.num_kv_heads; ++kv_head) {
+            for (int d = 0; d < kv.head_dim; ++d) {
+                dense.push_back(
+                    storedValue(kv, kv.offset(params.layer, key_or_value, slot, kv_head) + d));
+            }
+        }
+    }
+    return dense;
+}
+
+}  // namespace
+
+void denseAttention(const double* query,
+                    const double* key,
+                    const double* value,
+                    int num_positions,
+                    int num_heads,
+                    int num_kv_heads,
+                    int head_dim,
+                    double scale,
+                    double* output) {
+    const int group = num_heads / num_kv_heads;
+    std::vector<double> weights(static_cast<size_t>(num_positions));
+    for (int head = 0; head < num_heads; ++head) {
+        const auto row = [&](const double* data, int position) {
+            return data + (static_cast<int64_t>(position) * num_kv_heads + head / group) * head_dim;
+        };
+        const double* q = query + static_cast<int64_t>(head) * head_dim;
+        for (int i = 0; i < num_positions; ++i) {
+            double dot = 0;
+            for (int d = 0; d < head_dim; ++d) dot += q[d] * row(key, i)[d];
+            weights[static_cast<size_t>(i)] = scale * dot;
+        }
+        const double max = *std::max_element(weights.begin(), weights.end());
+        double sum = 0;
+        for (double& weight : weights) sum += weight = std::exp(weight - max);
+        for (int d = 0; d < head_dim; ++d) {
+            double total = 0;
+            for (int i = 0; i < num_positions; ++i) {
+                total += weights[static_cast<size_t>(i)] * row(value, i)[d];
+            }
+            output[static_cast<int64_t>(head) * head_dim + d] = total / sum;
+        }
+    }
+}
+
+std::vector<double> attentionReference(const PagedAttentionParams& params) {
+    const PagedKvView& kv = params.kv;
+    const int64_t row_values = static_cast<int64_t>(params.num_heads) * kv.head_dim;
+    std::vector<double> output(static_cast<size_t>(params.num_rows * row_values));
+    for (int r = 0; r < params.num_rows; ++r) {
+        const int num_positions = params.context_lens[r];
+        const int seq_idx = params.row_to_seq[r];
+        const std::vector<double> key = gather(params, PagedKvView::kKey, seq_idx, num_positions);
+        const std::vector<double> value =
+            gather(params, PagedKvView::kValue, seq_idx, num_positions);
+        const float* const q = params.query + r * row_values;
+        const std::vector<double> query(q, q + row_values);
+        denseAttention(query.data(), key.data(), value.data(), num_positions, params.num_heads,
+                       kv.num_kv_heads, kv.head_dim, static_cast<double>(params.scale),
+                       output.data() + r * row_values);
+    }
+    return output;
+}
+
+}  // namespace kvlab

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kernels/data_type.h"
+
+namespace kvlab {
+
+// Weights that lie elsewhere, [outputs, inputs], rows contiguous, or a vector.
+struct ReferenceWeights {
+    const void* data = nullptr;
+    DataType dtype = DataType::kF32;
+};
+
+struct LlamaReferenceLayer {
+    ReferenceWeights attention_norm;     // [dim]
+    ReferenceWeights query;              // [num_heads * head_dim, dim]
+    ReferenceWeights key;                // [num_kv_heads * head_dim, dim]
+    ReferenceWeights value;              // [num_kv_heads * head_dim, dim]
+    ReferenceWeights output;             // [dim, num_heads * head_dim]
+    ReferenceWeights feed_forward_norm;  // [dim]
+    ReferenceWeights gate;               // [feed_forward_dim, dim]
+    ReferenceWeights up;                 // [feed_forward_dim, dim]
+    ReferenceWeights down;               // [dim, feed_forward_dim]
+};
+
+struct LlamaReferenceModel {
+    int vocab_size = 0;
+    int dim = 0;
+    int num_heads = 0;
+    int num_kv_heads = 0;
+    int head_dim = 0;
+    int feed_forward_dim = 0;
+    int rope_dim = 0;  // even, <= head_dim
+    double rope_base = 10000.;
+    double norm_epsilon = 1e-5;
+    ReferenceWeights embedding;  // [vocab_size, dim]
+    std::vector<LlamaReferenceLayer> layers;
+    ReferenceWeights output_norm;  // [dim]
+    ReferenceWeights head;         // [vocab_size, dim]; the embedding's pointer where they are tied
+};
+
+// A whole decoder of the Llama architecture in double precision: plain loops, no cache, no paging,
+// no batch. The yardstick for every backend's forward pass.
+//
+//   x = embedding[token]
+//   each layer:  n = rmsNorm(x) * attention_norm
+//                x += output · attention(rope(query · n), rope(key · n), value · n)
+//                m = rmsNorm(x) * feed_forward_norm
+//                x += down · (silu(gate · m) * (up · m))
+//   logits = head · (rmsNorm(x) * output_norm)
+//
+// RoPE turns adjacent pairs (2i, 2i + 1) of each head by position * rope_base^(-2i / rope_dim), as
+// in `llama` GGUF files. The sequence starts at position 0.
+//
+// With `kv_dtype`, K (after RoPE) and V are rounded to it before attention, as a paged pool holds
+// them: what is left of a backend's difference is then its own arithmetic.
+//
+// Returns the logits, [num_tokens, vocab_size] or, with `last_only`, [vocab_size] of the last
+// position. Throws std::invalid_argument on sizes that do not fit together and ids outside the
+// vocabulary.
+std::vector<double> llamaReference(const LlamaReferenceModel& model,
+                                   const std::vector<int32_t>& token_ids,
+                                   bool last_only = false,
+                                   std::optional<DataType> kv_dtype = std::nullopt);
+
+}  // namespace kvlab
