@@ -19,12 +19,12 @@ struct Person {
 };
 
 const std::vector<Person> kPeople = {
-    {"Mira", "She"},  {"Otto", "He"},   {"Lena", "She"},  {"Emil", "He"},   {"Clara", "She"},
-    {"Sven", "He"},   {"Hedda", "She"}, {"Gus", "He"},    {"Rosa", "She"},  {"Hugo", "He"},
-    {"Brita", "She"}, {"Finn", "He"},   {"Nora", "She"},  {"Ivo", "He"},    {"Tilda", "She"},
-    {"Arno", "He"},   {"Greta", "She"}, {"Boris", "He"},  {"Wanda", "She"}, {"Karl", "He"},
-    {"Elsa", "She"},  {"Jonas", "He"},  {"Vera", "She"},  {"Lukas", "He"},  {"Paula", "She"},
-    {"Theo", "He"},   {"Ines", "She"},  {"Anton", "He"},  {"Marta", "She"}, {"Felix", "He"},
+    {"Mira", "She"},  {"Otto", "He"},   {"Lena", "She"}, {"Emil", "He"},   {"Clara", "She"},
+    {"Sven", "He"},   {"Hedda", "She"}, {"Gus", "He"},   {"Rosa", "She"},  {"Hugo", "He"},
+    {"Brita", "She"}, {"Finn", "He"},   {"Nora", "She"}, {"Ivo", "He"},    {"Tilda", "She"},
+    {"Arno", "He"},   {"Greta", "She"}, {"Boris", "He"}, {"Wanda", "She"}, {"Karl", "He"},
+    {"Elsa", "She"},  {"Jonas", "He"},  {"Vera", "She"}, {"Lukas", "He"},  {"Paula", "She"},
+    {"Theo", "He"},   {"Ines", "She"},  {"Anton", "He"}, {"Marta", "She"}, {"Felix", "He"},
     {"Lotte", "She"}, {"Viktor", "He"},
 };
 const Words kMaterials = {"brass", "wooden", "silver", "copper", "pewter", "iron",
@@ -46,8 +46,8 @@ const Words kPets = {"cat", "dog", "goat", "hen", "pony", "duck", "rabbit", "mou
 const Words kPetNames = {"Pip",   "Biscuit", "Pepper", "Moss",   "Button", "Clover",
                          "Dusty", "Fig",     "Hazel",  "Pebble", "Rusty",  "Smoky",
                          "Tansy", "Thistle", "Whisky", "Bramble"};
-const Words kJobs = {"baker",  "smith",  "miller",  "carpenter", "doctor", "tailor",
-                     "potter", "farmer", "teacher", "hunter",    "weaver", "fisher",
+const Words kJobs = {"baker",  "smith",   "miller",  "carpenter", "doctor", "tailor",
+                     "potter", "farmer",  "teacher", "hunter",    "weaver", "fisher",
                      "mayor",  "painter", "cobbler", "gardener"};
 const Words kMoods = {"happy", "tired", "proud", "sad", "cheerful", "calm", "hungry", "sleepy"};
 const Words kTimes = {"morning", "afternoon", "evening", "night"};
@@ -137,12 +137,8 @@ const Words kStories = {
     "The $p of $M hid under a $k.|$N brought it back.|$M was very $o.",
 };
 const Words kTitles = {
-    "A day in the village.",
-    "A quiet day in the village.",
-    "A busy morning in the village.",
-    "One evening in the village.",
-    "A market day in the village.",
-    "A summer day in the village.",
+    "A day in the village.",       "A quiet day in the village.",  "A busy morning in the village.",
+    "One evening in the village.", "A market day in the village.", "A summer day in the village.",
     "Notes from the village.",
 };
 const Words kClosings = {
@@ -163,9 +159,8 @@ class CorpusRandom {
 
     // Uniform in [0, bound); bound > 0. The bias of the multiplication is below 1e-6 here.
     int below(int bound) {
-        return static_cast<int>((static_cast<std::uint64_t>(next()) *
-                                 static_cast<std::uint64_t>(bound)) >>
-                                32U);
+        return static_cast<int>(
+            (static_cast<std::uint64_t>(next()) * static_cast<std::uint64_t>(bound)) >> 32U);
     }
 
     bool chance(int percent) { return below(100) < percent; }
@@ -197,7 +192,8 @@ class CorpusRandom {
 template <typename T>
 void shuffle(std::vector<T>& values, CorpusRandom& random) {
     for (std::size_t i = values.size(); i > 1; --i) {
-        std::swap(values[i - 1], values[static_cast<std::size_t>(random.below(static_cast<int>(i)))]);
+        std::swap(values[i - 1],
+                  values[static_cast<std::size_t>(random.below(static_cast<int>(i)))]);
     }
 }
 
@@ -346,13 +342,14 @@ class DocumentWriter {
     std::size_t phrasing() { return random_.chance(70) ? 0 : 1; }
 
     // Draws a value for the key on the right side of the held-out line; empty if none was found.
-    std::string drawAllowedValue(int kind_idx, const std::string& key, const std::string& not_this) {
+    std::string drawAllowedValue(int kind_idx,
+                                 const std::string& key,
+                                 const std::string& not_this) {
         for (int attempt = 0; attempt < 200; ++attempt) {
             std::string value = drawValue(kind_idx, random_);
             if (value != not_this &&
                 isHeldOutTriple(std::string(kFactPhrases[static_cast<std::size_t>(kind_idx)].kind),
-                                key,
-                                value) == options_.held_out) {
+                                key, value) == options_.held_out) {
                 return value;
             }
         }
@@ -368,8 +365,8 @@ class DocumentWriter {
     // A key of an allowed kind that the document has not used; false when none was found.
     bool drawNewKey(int* kind_idx, std::string* key) {
         for (int attempt = 0; attempt < 30; ++attempt) {
-            const int kind = kinds_[static_cast<std::size_t>(
-                random_.below(static_cast<int>(kinds_.size())))];
+            const int kind =
+                kinds_[static_cast<std::size_t>(random_.below(static_cast<int>(kinds_.size())))];
             std::string candidate = drawKey(kind, random_);
             if (!isKnownKey(kind, candidate)) {
                 *kind_idx = kind;
@@ -390,8 +387,7 @@ class DocumentWriter {
             return false;
         }
         facts_.push_back(std::move(fact));
-        const FactPhrases& phrases =
-            kFactPhrases[static_cast<std::size_t>(facts_.back().kind_idx)];
+        const FactPhrases& phrases = kFactPhrases[static_cast<std::size_t>(facts_.back().kind_idx)];
         appendStatement(facts_.back(), phrases.statements[phrasing()]);
         return true;
     }
@@ -436,8 +432,7 @@ class DocumentWriter {
         document_.text.push_back(' ');
         const std::string_view phrase =
             fact.span_idx < 0 ? std::string_view("@.") : phrases.answers[phrasing()];
-        const std::string value =
-            fact.span_idx < 0 ? std::string(kUnknownAnswer) : fact.value;
+        const std::string value = fact.span_idx < 0 ? std::string(kUnknownAnswer) : fact.value;
         const std::size_t at = phrase.find('@');
         const int begin = static_cast<int>(document_.text.size() + at);
         document_.text.append(phrase.substr(0, at)).append(value).append(phrase.substr(at + 1));
@@ -476,22 +471,54 @@ class DocumentWriter {
             }
             ++i;
             switch (source[i]) {
-                case 'N': sentence.append(person.name); break;
-                case 'M': sentence.append(kPeople[static_cast<std::size_t>(second)].name); break;
-                case 'S': sentence.append(person.subject); break;
-                case 'm': sentence.append(random_.pick(kMaterials)); break;
-                case 'i': sentence.append(random_.pick(kItems)); break;
-                case 'c': sentence.append(random_.pick(kColours)); break;
-                case 'k': sentence.append(random_.pick(kContainers)); break;
-                case 'a': sentence.append(random_.pick(kLandmarkAdjectives)); break;
-                case 'l': sentence.append(random_.pick(kLandmarks)); break;
-                case 'f': sentence.append(random_.pick(kFlavours)); break;
-                case 'd': sentence.append(random_.pick(kDishes)); break;
-                case 'p': sentence.append(random_.pick(kPets)); break;
-                case 'o': sentence.append(random_.pick(kMoods)); break;
-                case 't': sentence.append(random_.pick(kTimes)); break;
-                case 'w': sentence.append(random_.pick(kWeather)); break;
-                default: sentence.push_back(static_cast<char>('1' + random_.below(9))); break;
+                case 'N':
+                    sentence.append(person.name);
+                    break;
+                case 'M':
+                    sentence.append(kPeople[static_cast<std::size_t>(second)].name);
+                    break;
+                case 'S':
+                    sentence.append(person.subject);
+                    break;
+                case 'm':
+                    sentence.append(random_.pick(kMaterials));
+                    break;
+                case 'i':
+                    sentence.append(random_.pick(kItems));
+                    break;
+                case 'c':
+                    sentence.append(random_.pick(kColours));
+                    break;
+                case 'k':
+                    sentence.append(random_.pick(kContainers));
+                    break;
+                case 'a':
+                    sentence.append(random_.pick(kLandmarkAdjectives));
+                    break;
+                case 'l':
+                    sentence.append(random_.pick(kLandmarks));
+                    break;
+                case 'f':
+                    sentence.append(random_.pick(kFlavours));
+                    break;
+                case 'd':
+                    sentence.append(random_.pick(kDishes));
+                    break;
+                case 'p':
+                    sentence.append(random_.pick(kPets));
+                    break;
+                case 'o':
+                    sentence.append(random_.pick(kMoods));
+                    break;
+                case 't':
+                    sentence.append(random_.pick(kTimes));
+                    break;
+                case 'w':
+                    sentence.append(random_.pick(kWeather));
+                    break;
+                default:
+                    sentence.push_back(static_cast<char>('1' + random_.below(9)));
+                    break;
             }
         }
         appendSentence(sentence);
@@ -503,8 +530,7 @@ class DocumentWriter {
         const int max_facts = std::min(kMaxFacts, 3 + target_words_ / 25);
         const int num_facts = std::max(2, max_facts / 2 + random_.below(max_facts / 2 + 1));
         const int expected_sentences = std::max(8, target_words_ / 7);
-        const int fact_percent =
-            std::clamp(num_facts * 160 / expected_sentences, 14, 45);
+        const int fact_percent = std::clamp(num_facts * 160 / expected_sentences, 14, 45);
         const int question_percent = 20 + random_.below(21);
         while (num_words_ < target_words_) {
             const int roll = random_.below(100);
@@ -529,8 +555,7 @@ class DocumentWriter {
     void writeFactsFirst() {
         const int num_facts = std::clamp(target_words_ / 38, 2, 16);
         for (int attempt = 0;
-             attempt < 4 * num_facts && static_cast<int>(facts_.size()) < num_facts;
-             ++attempt) {
+             attempt < 4 * num_facts && static_cast<int>(facts_.size()) < num_facts; ++attempt) {
             appendNewFact();
         }
         std::vector<Fact> asked = facts_;
@@ -569,9 +594,12 @@ class DocumentWriter {
 
 std::string_view spanKindName(SpanKind kind) {
     switch (kind) {
-        case SpanKind::kFact: return "fact";
-        case SpanKind::kQuestion: return "question";
-        case SpanKind::kAnswer: return "answer";
+        case SpanKind::kFact:
+            return "fact";
+        case SpanKind::kQuestion:
+            return "question";
+        case SpanKind::kAnswer:
+            return "answer";
     }
     return "";
 }

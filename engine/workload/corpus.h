@@ -41,12 +41,12 @@ enum class DocumentLayout {
 
 struct CorpusOptions {
     DocumentLayout layout = DocumentLayout::kStream;
-    // Facts come only from the held-out tenth of all (kind, key, value) triples; otherwise only from
-    // the other nine tenths. Training never sets it, evaluation does.
+    // Facts come only from the held-out tenth of all (kind, key, value) triples; otherwise only
+    // from the other nine tenths. Training never sets it, evaluation does.
     bool held_out = false;
     std::uint64_t seed = 0;
-    // Percentage (0 ... 100) of documents in which some facts change later in the text, and in which
-    // some questions ask for what was never said. Stream parts only for changes.
+    // Percentage (0 ... 100) of documents in which some facts change later in the text, and in
+    // which some questions ask for what was never said. Stream parts only for changes.
     int update_percent = 0;
     int unanswerable_percent = 0;
 };
