@@ -77,8 +77,8 @@ struct GgufVocabulary {
     bool add_space_prefix = true;  // encode() puts a space before the first word
 
     // <unk>, <s>, </s>, the 256 bytes, the space mark ▁, then unused padding: enough to feed any
-    // text to a generated model of `vocab_size` tokens. Below 260 tokens the bytes do not fit; letters
-    // take their place and other text becomes <unk>. Throws kBadArgument below 3.
+    // text to a generated model of `vocab_size` tokens. Below 260 tokens the bytes do not fit;
+    // letters take their place and other text becomes <unk>. Throws kBadArgument below 3.
     static GgufVocabulary bytes(int vocab_size);
 };
 
