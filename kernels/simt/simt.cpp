@@ -163,6 +163,13 @@ class Launch {
         uint64_t result = 0;
     };
 
+    // Lanes of one warp that came to the same operation and wait until all of `mask` are there.
+    struct Meeting {
+        WarpOperation operation;
+        uint32_t mask;
+        uint32_t arrived;
+    };
+
     static void threadEntry(void* thread);
     void runThreadBlock(uint3 index);
     void orderThreads();
@@ -174,7 +181,6 @@ class Launch {
     void abandon();
     std::string deadlockText() const;
     int threadId(const Thread& thread) const { return static_cast<int>(&thread - threads_.data()); }
-    int warpSize(int warp) const { return std::min(kWarpSize, num_threads_ - warp * kWarpSize); }
 
     const char* kernel_name_;
     const dim3 grid_;
@@ -187,7 +193,8 @@ class Launch {
     Fiber scheduler_;
     std::vector<Thread> threads_;
     std::vector<uint16_t> thread_of_rank_;
-    std::vector<uint64_t> ready_;  // a bit per rank
+    std::vector<uint64_t> ready_;                      // a bit per rank
+    std::vector<std::vector<Meeting>> warp_meetings_;  // by warp; nearly always one or none
     Thread* running_ = nullptr;
     uint3 block_index_;
     int num_at_barrier_ = 0;
@@ -222,7 +229,8 @@ Launch::Launch(const char* kernel_name,
       num_threads_(static_cast<int>(thread_block.x * thread_block.y * thread_block.z)),
       threads_(static_cast<size_t>(num_threads_)),
       thread_of_rank_(threads_.size()),
-      ready_((threads_.size() + 63) / 64) {
+      ready_((threads_.size() + 63) / 64),
+      warp_meetings_((threads_.size() + kWarpSize - 1) / kWarpSize) {
     std::vector<FiberStack>& stacks = stackPool();
     while (stacks.size() < threads_.size()) stacks.emplace_back();
     size_t i = 0;
@@ -415,19 +423,24 @@ uint64_t Launch::meetWarp(WarpOperation operation,
         fail(describe() + " and width " + std::to_string(width) +
              "; it must be a power of two to 32");
     }
-    Thread* const lanes = &threads_[static_cast<size_t>(warp * kWarpSize)];
-    uint32_t arrived = 1u << lane;
-    for (int i = 0; i < warpSize(warp); ++i) {
-        if (lanes[i].state != ThreadState::kInWarp) continue;
-        if (lanes[i].mask == mask && lanes[i].operation == operation) {
-            arrived |= 1u << i;
-        } else if ((mask >> i & 1u) != 0 && (lanes[i].mask >> lane & 1u) != 0) {
-            // Each waits for the other in an operation of its own.
-            fail(describe() + " while thread " + std::to_string(threadId(lanes[i])) + " waits at " +
-                 operationName(lanes[i].operation) + " at " + siteText(lanes[i].site) +
-                 " with mask " + maskText(lanes[i].mask));
+    std::vector<Meeting>& meetings = warp_meetings_[static_cast<size_t>(warp)];
+    auto meeting = std::find_if(meetings.begin(), meetings.end(), [&](const Meeting& m) {
+        return m.mask == mask && m.operation == operation;
+    });
+    if (meeting == meetings.end()) {
+        for (const Meeting& other : meetings) {
+            // A lane there that is named here, and this lane named there: each waits for the other.
+            const uint32_t both = other.arrived & mask;
+            if (both == 0 || (other.mask >> lane & 1u) == 0) continue;
+            const Thread& blocked =
+                threads_[static_cast<size_t>(warp * kWarpSize + std::countr_zero(both))];
+            fail(describe() + " while thread " + std::to_string(threadId(blocked)) + " waits at " +
+                 operationName(other.operation) + " at " + siteText(blocked.site) + " with mask " +
+                 maskText(other.mask));
         }
+        meeting = meetings.insert(meetings.end(), Meeting{operation, mask, 0});
     }
+    meeting->arrived |= 1u << lane;
     self.state = ThreadState::kInWarp;
     self.operation = operation;
     self.mask = mask;
@@ -435,7 +448,10 @@ uint64_t Launch::meetWarp(WarpOperation operation,
     self.argument = argument;
     self.width = width;
     self.site = site;
-    if (arrived == mask) releaseWarp(warp, mask);
+    if (meeting->arrived == mask) {
+        meetings.erase(meeting);
+        releaseWarp(warp, mask);
+    }
     wait(self);
     return self.result;
 }
