@@ -9,7 +9,8 @@
 
 namespace kvlab {
 
-// Where a number comes from; shown as solid, dashed, dotted underline and as a mark (DESIGN.md section 8).
+// Where a number comes from; shown as solid, dashed, dotted underline and as a mark (DESIGN.md
+// section 8).
 enum class Provenance { kMeasured, kDerived, kQuoted, kBuiltIn };
 const char* provenanceName(Provenance provenance);
 
@@ -33,11 +34,14 @@ struct Question {
 // A row of "claim, formula, measured".
 struct Claim {
     std::string id;
-    std::string text;       // paraphrase of the text's claim
+    // Of `measured`; kBuiltIn where the bundled model was trained to show it.
+    Provenance provenance = Provenance::kMeasured;
+    std::string text;  // paraphrase of the text's claim
     std::string unit;
     std::optional<double> quoted;  // the text's figure; empty: it gives none
-    std::string run;        // id of the LessonRun that measures it
-    std::string metric;     // key of RunMetrics, "tokens_held"
+    std::string run;               // id of the LessonRun that measures it
+    std::string minus_run;  // "": none; else the claim is the difference of the two runs' metric
+    std::string metric;     // key of RunMetrics, "tokens_held"; names the formula too
     double tolerance = 0;   // absolute, measured against formula; the text's figure never decides
     // Filled by the runner from engine/sizing (the one place that computes it).
     std::string formula;              // "n·prompt + …" in words
@@ -50,16 +54,18 @@ struct Claim {
 struct LessonRun {
     std::string id;
     RunConfig config;
+    std::optional<RunMetrics> measured;  // filled by the runner
 };
 
 // A place in the lesson: text beside the picture.
 struct LessonStop {
+    std::string id;
     std::string title;
-    std::string body;           // Markdown paragraphs; links such as [the shared blocks](kv:block/37)
-    std::string run;            // which run the window shows, "" keeps the last
-    int64_t step = -1;          // cursor: before this step; -1 leaves it
-    std::string question;       // id, "" for none
-    bool show_claims = false;   // after the question was answered or skipped
+    std::string body;      // Markdown paragraphs; links such as [the shared blocks](kv:block/37)
+    std::string run;       // which run the window shows, "" keeps the last
+    int64_t step = -1;     // cursor: before this step; -1 leaves it
+    std::string question;  // id, "" for none
+    bool show_claims = false;  // after the question was answered or skipped
 };
 
 struct Lesson {

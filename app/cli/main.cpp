@@ -1,29 +1,71 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <new>
 
 #include "app/cli/commands.h"
+#include "app/cli/later_options.h"
 #include "engine/error.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+// One line, whatever a file name or an argument holds.
+void printProblem(const char* text) {
+    std::string line = "kvlab-cli: ";
+    for (const char* at = text; *at != '\0'; ++at) {
+        const auto byte = static_cast<unsigned char>(*at);
+        line += byte < 0x20 || byte == 0x7f ? ' ' : *at;
+    }
+    while (line.back() == ' ') line.pop_back();
+    std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+int run(int argc, char** argv) {
     CLI::App app("KV Lab's engine without a window: a paged KV cache, measured.", "kvlab-cli");
     app.require_subcommand(1);
+    kvlab::addSizeCommand(app);
+    kvlab::addGenerateCommand(app);
+    kvlab::addLogitsCommand(app);
+    kvlab::addTokenizeCommand(app);
+    kvlab::addCorpusCommand(app);
+    kvlab::addEvalCommand(app);
+    kvlab::addLessonsCommand(app);
+    kvlab::addTraceCommand(app);
+    kvlab::addDevicesCommand(app);
+    kvlab::addBenchCommand(app);
+    kvlab::addLaterCommand(app, "model", "what a model file holds");
+    kvlab::addLaterCommand(app, "prefix", "prefix reuse, scripted");
+    kvlab::addLaterCommand(app, "replay", "arriving requests under a scheduler");
+    kvlab::addLaterCommand(app, "workload", "what traffic repeats");
+    kvlab::addLaterCommand(app, "selfcheck", "kernels against dense references");
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& success) {
         return app.exit(success);
     } catch (const CLI::ParseError& error) {
-        std::fprintf(stderr, "kvlab-cli: %s; see kvlab-cli --help\n", error.what());
+        printProblem((std::string(error.what()) + "; see kvlab-cli --help").c_str());
         return 2;
     } catch (const kvlab::EngineError& error) {
-        std::fprintf(stderr, "kvlab-cli: %s\n", error.what());
+        printProblem(error.what());
         return error.kind() == kvlab::ErrorKind::kBadArgument ? 2 : 1;
     } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "kvlab-cli: this machine has not enough memory for that; ask for less\n");
+        printProblem("this machine has not enough memory for that; ask for less");
         return 1;
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "kvlab-cli: %s\n", error.what());
+        printProblem(error.what());
         return 1;
     }
     return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int status = run(argc, argv);
+    // A full disk or a closed pipe must not look like success.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+        printProblem("the output could not be written; is the disk full?");
+        return status == 0 ? 1 : status;
+    }
+    return status;
 }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#include "app/cli/engine_options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <limits>
+
+#include "app/cli/later_options.h"
+#include "app/cli/option_text.h"
+#include "engine/error.h"
+
+namespace kvlab {
+
+EngineConfig EngineOptions::engineConfig() const {
+    if (model && model->empty()) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--model wants a GGUF file; leave it out for the bundled model");
+    }
+    EngineConfig config;
+    config.backend = backend.value_or("auto");
+    config.cache.kv_dtype = kv_dtype == "f32" ? DataType::kF32 : DataType::kF16;
+    config.cache.block_size = static_cast<int>(parseWhole("--block-size", block_size, 1, 256, 16));
+    // Slots are numbered with 32 bits.
+    const int64_t most_blocks = std::numeric_limits<int32_t>::max() / config.cache.block_size;
+    config.cache.num_blocks = static_cast<int>(parseWhole("--blocks", blocks, 1, most_blocks, 0));
+    config.num_threads = static_cast<int>(parseWhole("--threads", threads, 1, 1024, 0));
+    config.token_budget =
+        static_cast<int>(parseWhole("--token-budget", token_budget, 1, 1'000'000, 512));
+    return config;
+}
+
+void addEngineOptions(CLI::App& app, EngineOptions& options) {
+    app.add_option("--model", options.model, "GGUF file (default: the bundled model)")
+        ->type_name("F.gguf");
+    addChoice(app, "--backend", &options.backend, {"auto", "cpu"}, {"cuda", "simt"},
+              "where the model runs");
+    addChoice(app, "--kv-dtype", &options.kv_dtype, {"f32", "f16"}, {"bf16", "int8"},
+              "storage of K and V, default f16");
+    app.add_option("--block-size", options.block_size, "tokens per block, 1 to 256, default 16")
+        ->type_name("B");
+    app.add_option("--blocks", options.blocks, "blocks in the pool (default: enough)")
+        ->type_name("N");
+    app.add_option("--threads", options.threads, "CPU threads (default: one per core)")
+        ->type_name("N");
+    app.add_option("--token-budget", options.token_budget, "tokens of one step, default 512")
+        ->type_name("N");
+}
+
+}  // namespace kvlab

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/config.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kvlab {
+
+// The options that every command with an engine shares, as typed.
+struct EngineOptions {
+    std::optional<std::string> model, backend, kv_dtype, block_size, blocks, threads, token_budget;
+
+    std::string modelPath() const { return model.value_or(""); }
+    // Throws EngineError(kBadArgument). num_blocks 0: the command sizes the pool.
+    EngineConfig engineConfig() const;
+};
+
+// `options` must live as long as `app`.
+void addEngineOptions(CLI::App& app, EngineOptions& options);
+
+}  // namespace kvlab

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "app/cli/commands.h"
+#include "app/cli/engine_options.h"
+#include "app/cli/json_output.h"
+#include "app/cli/later_options.h"
+#include "app/cli/option_text.h"
+#include "engine/error.h"
+#include "engine/session/generation.h"
+#include "engine/session/session.h"
+#include "engine/text_format.h"
+#include "engine/trace/event.h"
+
+namespace kvlab {
+
+namespace {
+
+struct GenerateOptions {
+    EngineOptions engine;
+    std::optional<std::string> prompt, prompt_file, prompt_tokens;
+    std::optional<std::string> samples, max_tokens, temperature, top_k, top_p, seed;
+    std::optional<std::string> trace;
+    bool ignore_eos = false;
+    bool json = false;
+};
+
+RunConfig runConfigFrom(const GenerateOptions& options) {
+    RunConfig config;
+    config.model_path = options.engine.modelPath();
+    config.engine = options.engine.engineConfig();
+    config.trace_path = options.trace.value_or("");
+    if (options.trace && options.trace->empty()) {
+        throw EngineError(ErrorKind::kBadArgument, "--trace wants the name of a file to write");
+    }
+
+    GenerationRequest request;
+    const int num_prompts = options.prompt.has_value() + options.prompt_file.has_value() +
+                            options.prompt_tokens.has_value();
+    if (num_prompts != 1) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "generate wants exactly one of --prompt, --prompt-file and "
+                          "--prompt-tokens");
+    }
+    request.num_samples = static_cast<int>(parseWhole("--samples", options.samples, 1, 4096, 1));
+    request.max_tokens =
+        static_cast<int>(parseWhole("--max-tokens", options.max_tokens, 1, 1'000'000, 64));
+    request.ignore_eos = options.ignore_eos;
+    request.sampling.temperature =
+        static_cast<float>(parseReal("--temperature", options.temperature, 0, 1000, 0));
+    request.sampling.top_k =
+        static_cast<int>(parseWhole("--top-k", options.top_k, 0, 1'000'000'000, 0));
+    request.sampling.top_p = static_cast<float>(parseReal("--top-p", options.top_p, 0, 1, 1));
+    if (request.sampling.top_p <= 0) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--top-p wants a number above 0 and at most 1: at 0 no token is left");
+    }
+    request.sampling.seed = parseSeed("--seed", options.seed);
+    request.corpus_seed = request.sampling.seed;
+    if (options.prompt_tokens) {
+        request.prompt_num_tokens =
+            static_cast<int>(parseWhole("--prompt-tokens", *options.prompt_tokens, 1, 1'000'000));
+        config.title = formatCount(*request.prompt_num_tokens) + " corpus tokens";
+    } else {
+        request.prompt_text = options.prompt ? *options.prompt : readTextFile(*options.prompt_file);
+        config.title = request.prompt_text->substr(0, request.prompt_text->find('\n'));
+    }
+    config.requests.push_back(std::move(request));
+    return config;
+}
+
+Json metricsJson(const RunMetrics& metrics) {
+    // Prefix reuse and preemption do not exist yet: not measured, so null.
+    const Json unmeasured = nullptr;
+    return {{"blocks_held", metrics.blocks_held},
+            {"tokens_held", metrics.tokens_held},
+            {"slots_allocated", metrics.slots_allocated},
+            {"slots_unused", metrics.slots_unused},
+            {"blocks_unshared", metrics.blocks_unshared},
+            {"tokens_unshared", metrics.tokens_unshared},
+            {"copy_on_write", metrics.copy_on_write},
+            {"blocks_peak", metrics.blocks_peak},
+            {"device_bytes", metrics.device_bytes},
+            {"bytes_moved", unmeasured},
+            {"preemptions", unmeasured},
+            {"prompt_tokens", metrics.prompt_tokens},
+            {"matched_tokens", unmeasured},
+            {"shared_tokens", unmeasured},
+            {"copied_tokens", unmeasured},
+            {"decode_tokens", metrics.decode_tokens},
+            {"prefill_ms", numberOrNull(metrics.prefill_ms)},
+            {"decode_ms", numberOrNull(metrics.decode_ms)},
+            {"tokens_per_s", numberOrNull(metrics.tokens_per_s)}};
+}
+
+Json resultJson(const RunResult& result) {
+    Json token_ids = Json::array();
+    for (const std::vector<TokenId>& tokens : result.token_ids) {
+        Json row = Json::array();
+        for (const TokenId token : tokens) row.push_back(token.value);
+        token_ids.push_back(std::move(row));
+    }
+    return {{"texts", result.texts},
+            {"token_ids", std::move(token_ids)},
+            {"metrics", metricsJson(result.metrics)}};
+}
+
+std::string counted(int64_t count, const char* one, const char* many) {
+    return formatCount(count) + " " + (count == 1 ? one : many);
+}
+
+void printAccount(const RunResult& result, const RunConfig& config) {
+    for (size_t i = 0; i < result.texts.size(); ++i) {
+        if (result.texts.size() > 1) {
+            std::printf("[%s] ", ownerLetter(SequenceId(static_cast<int64_t>(i))).c_str());
+        }
+        std::printf("%s\n", result.texts[i].c_str());
+    }
+    const RunMetrics& metrics = result.metrics;
+    std::printf("\nprompt     %s, %s\n", counted(metrics.prompt_tokens, "token", "tokens").c_str(),
+                counted(static_cast<int64_t>(result.texts.size()), "sample", "samples").c_str());
+    std::printf("K/V held   %s in %s of %d (%s unused)\n",
+                counted(metrics.tokens_held, "token", "tokens").c_str(),
+                counted(metrics.blocks_held, "block", "blocks").c_str(),
+                config.engine.cache.block_size,
+                counted(metrics.slots_unused, "slot", "slots").c_str());
+    if (result.texts.size() > 1) {
+        std::printf("unshared   %s in %s; copied on write: %s\n",
+                    counted(metrics.tokens_unshared, "token", "tokens").c_str(),
+                    counted(metrics.blocks_unshared, "block", "blocks").c_str(),
+                    counted(metrics.copy_on_write, "block", "blocks").c_str());
+    }
+    std::printf("pool       %s; at most %s in use\n", formatBytes(metrics.device_bytes).c_str(),
+                counted(metrics.blocks_peak, "block", "blocks").c_str());
+    const auto milliseconds = [](const std::optional<double>& value) {
+        if (!value) return std::string("-");
+        char text[32];
+        std::snprintf(text, sizeof text, "%.1f ms", *value);
+        return std::string(text);
+    };
+    std::printf("time       prefill %s, decode %s", milliseconds(metrics.prefill_ms).c_str(),
+                milliseconds(metrics.decode_ms).c_str());
+    if (metrics.tokens_per_s) std::printf(", %.0f tokens/s", *metrics.tokens_per_s);
+    std::printf("\n");
+}
+
+void runGenerate(const GenerateOptions& options) {
+    const RunConfig config = runConfigFrom(options);
+    const RunResult result = runToEnd(config);
+    if (options.json) {
+        printJson(resultJson(result));
+    } else {
+        printAccount(result, config);
+    }
+}
+
+}  // namespace
+
+void addGenerateCommand(CLI::App& app) {
+    CLI::App* command =
+        app.add_subcommand("generate", "decode a prompt and account for every block of its cache");
+    const auto options = std::make_shared<GenerateOptions>();
+    command->add_option("--prompt", options->prompt, "text to continue")->type_name("T");
+    command->add_option("--prompt-file", options->prompt_file, "file with the text to continue")
+        ->type_name("F");
+    command
+        ->add_option("--prompt-tokens", options->prompt_tokens,
+                     "the first N tokens of a corpus document, begin token included")
+        ->type_name("N");
+    addEngineOptions(*command, options->engine);
+    command->add_option("--samples", options->samples, "continuations to draw, default 1")
+        ->type_name("N");
+    command->add_option("--max-tokens", options->max_tokens, "tokens to sample, default 64")
+        ->type_name("N");
+    command->add_flag("--ignore-eos", options->ignore_eos, "go on past the end-of-text token");
+    command->add_option("--temperature", options->temperature, "0 (default) takes the best token")
+        ->type_name("T");
+    command->add_option("--top-k", options->top_k, "choose among the K best; 0 (default): all")
+        ->type_name("K");
+    command
+        ->add_option("--top-p", options->top_p,
+                     "choose among the best whose probabilities reach P, default 1")
+        ->type_name("P");
+    command
+        ->add_option("--seed", options->seed, "of sampling and of the corpus document, default 0")
+        ->type_name("S");
+    command->add_option("--trace", options->trace, "write the run's log here")->type_name("F");
+    command->add_flag("--json", options->json, "print JSON");
+
+    addChoice(*command, "--layout", nullptr, {"paged"}, {"slab"}, "how the pool is cut");
+    addChoice(*command, "--prefix-cache", nullptr, {"off"}, {"hash", "radix"},
+              "reuse of prompt beginnings");
+    addLaterOption(*command, "--max-len", "it belongs to --layout slab, and only paged is");
+    addLaterOption(*command, "--beam", "only --samples is");
+    addLaterOption(*command, "--host-blocks", "all blocks lie on the device");
+    addLaterOption(*command, "--preempt", "a request waits until its worst case fits");
+    addPolicyOptions(*command);
+    command->callback([options] { runGenerate(*options); });
+}
+
+}  // namespace kvlab

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+#include "app/cli/option_text.h"
+
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "engine/error.h"
+#include "engine/model/utf8.h"
+#include "engine/text_format.h"
+
+namespace kvlab {
+
+namespace {
+
+constexpr int64_t kMaxTextFileBytes = int64_t{64} << 20;
+
+[[noreturn]] void refuse(std::string_view option, const std::string& wanted, std::string_view got) {
+    throw EngineError(ErrorKind::kBadArgument,
+                      std::string(option) + " wants " + wanted + ", not " + quotedForMessage(got));
+}
+
+std::string realText(double value) {
+    char buffer[32];
+    const auto end = std::to_chars(buffer, buffer + sizeof buffer, value);
+    return {buffer, end.ptr};
+}
+
+// The whole text as a number; false when anything is left over or it does not fit.
+template <class Number>
+bool readNumber(std::string_view text, Number& value) {
+    if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+}  // namespace
+
+int64_t parseWhole(std::string_view option, std::string_view text, int64_t low, int64_t high) {
+    int64_t value = 0;
+    if (!readNumber(text, value) || value < low || value > high) {
+        refuse(option, "a whole number from " + formatCount(low) + " to " + formatCount(high),
+               text);
+    }
+    return value;
+}
+
+int64_t parseWhole(std::string_view option,
+                   const std::optional<std::string>& text,
+                   int64_t low,
+                   int64_t high,
+                   int64_t fallback) {
+    return text ? parseWhole(option, std::string_view(*text), low, high) : fallback;
+}
+
+uint64_t parseSeed(std::string_view option, const std::optional<std::string>& text) {
+    if (!text) return 0;
+    uint64_t value = 0;
+    if (!readNumber(std::string_view(*text), value)) {
+        refuse(option, "a whole number from 0 to 2^64 - 1", *text);
+    }
+    return value;
+}
+
+double parseReal(std::string_view option,
+                 const std::optional<std::string>& text,
+                 double low,
+                 double high,
+                 double fallback) {
+    if (!text) return fallback;
+    double value = 0;
+    if (!readNumber(std::string_view(*text), value) || !std::isfinite(value) || value < low ||
+        value > high) {
+        refuse(option, "a number from " + realText(low) + " to " + realText(high), *text);
+    }
+    return value;
+}
+
+std::vector<TokenId> parseTokens(std::string_view option, std::string_view text) {
+    std::vector<TokenId> tokens;
+    while (true) {
+        const size_t comma = text.find(',');
+        int32_t value = 0;
+        if (!readNumber(text.substr(0, comma), value) || value < 0) {
+            refuse(option, "token ids such as 1,5,9", text);
+        }
+        tokens.emplace_back(value);
+        if (comma == std::string_view::npos) return tokens;
+        text.remove_prefix(comma + 1);
+    }
+}
+
+std::string readTextFile(const std::string& path) {
+    const std::string name = quotedForMessage(path);
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    if (!std::filesystem::exists(status)) {
+        throw EngineError(ErrorKind::kBadFile, "there is no file " + name);
+    }
+    if (!std::filesystem::is_regular_file(status)) {
+        throw EngineError(ErrorKind::kBadFile, name + " is not a file; name a text file");
+    }
+    std::ifstream in(path, std::ios::binary);
+    if (!in) throw EngineError(ErrorKind::kBadFile, name + " cannot be opened for reading");
+    const auto size = std::filesystem::file_size(path, error);
+    if (error || size > static_cast<uintmax_t>(kMaxTextFileBytes)) {
+        throw EngineError(ErrorKind::kBadFile, name + " is larger than 64 MiB; use a shorter text");
+    }
+    std::string text(static_cast<size_t>(size), '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<size_t>(in.gcount()));
+    if (in.bad()) throw EngineError(ErrorKind::kBadFile, name + " cannot be read");
+    return text;
+}
+
+}  // namespace kvlab

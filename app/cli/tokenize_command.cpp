@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "app/cli/commands.h"
+#include "app/cli/json_output.h"
+#include "app/cli/option_text.h"
+#include "engine/error.h"
+#include "engine/model/model_loader.h"
+#include "engine/model/tokenizer.h"
+
+namespace kvlab {
+
+namespace {
+
+struct TokenizeOptions {
+    std::optional<std::string> model, text, file;
+    bool json = false;
+};
+
+void runTokenize(const TokenizeOptions& options) {
+    if (options.text.has_value() == options.file.has_value()) {
+        throw EngineError(ErrorKind::kBadArgument, "tokenize wants either --text or --file");
+    }
+    const std::string text = options.text ? *options.text : readTextFile(*options.file);
+    const LoadedModel model = loadModel(options.model.value_or(""));
+    const Tokenizer& tokenizer = *model.tokenizer;
+    const std::vector<TokenId> tokens = tokenizer.encode(text, true);
+    const bool round_trip = tokenizer.decode(tokens) == text;
+    if (options.json) {
+        Json ids = Json::array();
+        Json pieces = Json::array();
+        for (const TokenId token : tokens) {
+            ids.push_back(token.value);
+            pieces.push_back(tokenizer.rawPiece(token));
+        }
+        printJson(
+            {{"ids", std::move(ids)}, {"pieces", std::move(pieces)}, {"round_trip", round_trip}});
+        return;
+    }
+    for (const TokenId token : tokens) {
+        std::printf("%6d  %s\n", token.value, tokenizer.rawPiece(token).c_str());
+    }
+    std::printf("%zu tokens; decoding them %s\n", tokens.size(),
+                round_trip ? "gives the text back" : "gives another text");
+}
+
+}  // namespace
+
+void addTokenizeCommand(CLI::App& app) {
+    CLI::App* command =
+        app.add_subcommand("tokenize", "tokens of a text, begin token included, and the way back");
+    const auto options = std::make_shared<TokenizeOptions>();
+    command->add_option("--model", options->model, "GGUF file (default: the bundled model)")
+        ->type_name("F.gguf");
+    command->add_option("--text", options->text, "text to cut")->type_name("T");
+    command->add_option("--file", options->file, "file with the text")->type_name("F");
+    command->add_flag("--json", options->json, "print JSON");
+    command->callback([options] { runTokenize(*options); });
+}
+
+}  // namespace kvlab
