@@ -133,7 +133,8 @@ double relativeError(const std::vector<float>& output, const std::vector<double>
     double max_reference = 0;
     for (size_t i = 0; i < output.size(); ++i) {
         const double difference = std::abs(static_cast<double>(output[i]) - reference[i]);
-        if (!(difference <= max_difference)) max_difference = difference;  // keeps NaN
+        if (std::isnan(difference)) return difference;
+        max_difference = std::max(max_difference, difference);
         max_reference = std::max(max_reference, std::abs(reference[i]));
     }
     return max_difference / max_reference;

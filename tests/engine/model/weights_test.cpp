@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <random>
 
 #include <QFile>
 #include <QTemporaryDir>
@@ -316,6 +317,44 @@ class WeightsTest : public QObject {
         const auto weights = ModelWeights::random(smallConfig(), 1, true, DataType::kF32);
         expectError(ErrorKind::kBadArgument, "270",
                     [&] { writeModelGguf(*weights, path(), GgufVocabulary::bytes(271)); });
+    }
+
+    // Whatever a damaged header says, loading ends in a model or in a sentence.
+    void survivesBitFlipsInTheHeader() {
+        ModelConfig config = smallConfig();
+        config.num_layers = 1;
+        config.vocab_size = 262;
+        writeModelGguf(*ModelWeights::random(config, 3, true, DataType::kF16), path());
+        QFile file(QString::fromStdString(path()));
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        const QByteArray bytes = file.readAll();
+        const auto header_bytes = static_cast<unsigned>(bytes.indexOf("output_norm") + 64);
+        const std::string damaged_path = dir_.filePath("damaged.gguf").toStdString();
+        QFile damaged(QString::fromStdString(damaged_path));
+        QVERIFY(damaged.open(QIODevice::ReadWrite));
+        std::mt19937 random(11);
+        int num_refused = 0;
+        for (int i = 0; i < 4000; ++i) {
+            QByteArray copy = bytes;
+            for (unsigned flip = 0; flip < 1 + random() % 2; ++flip) {
+                const auto at = static_cast<qsizetype>(random() % header_bytes);
+                copy[at] = static_cast<char>(copy[at] ^ (1 << (random() % 8)));
+            }
+            damaged.seek(0);
+            damaged.write(copy);
+            damaged.flush();
+            try {
+                const auto opened = GgufFile::open(damaged_path);
+                const Tokenizer tokenizer = Tokenizer::fromGguf(*opened);
+                tokenizer.decode(tokenizer.encode("some text \xff\n", true));
+                const auto weights = ModelWeights::fromGguf(opened);
+                QVERIFY(valueAt(weights->output_norm, 0) < 2.f);
+            } catch (const EngineError& error) {
+                QVERIFY2(error.kind() != ErrorKind::kInternal, error.what());
+                ++num_refused;
+            }
+        }
+        QVERIFY(num_refused > 500);
     }
 
     void loadsTheBundledModel() {

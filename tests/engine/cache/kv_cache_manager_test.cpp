@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT
+#include "engine/cache/kv_cache_manager.h"
+
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include <QTest>
+
+#include "engine/error.h"
+#include "engine/trace/state.h"
+#include "engine/trace/trace_recorder.h"
+
+using namespace kvlab;
+
+namespace {
+
+// The naive model: no pool, no counts. Each sequence owns a list of (block label, tokens); a label
+// is a number that two sequences share exactly when they share a block. Everything that the manager
+// counts is recomputed from it.
+struct NaiveCache {
+    int block_size;
+    std::map<int, std::vector<int>> labels;  // sequence → label of each logical block
+    std::map<int, int> lengths;              // sequence → tokens
+    int next_label = 0;
+    int64_t copies = 0;
+
+    int holders(int label) const {
+        int count = 0;
+        for (const auto& [sequence, blocks] : labels) {
+            for (const int block : blocks) count += block == label;
+        }
+        return count;
+    }
+    int distinctBlocks() const {
+        std::set<int> distinct;
+        for (const auto& [sequence, blocks] : labels) distinct.insert(blocks.begin(), blocks.end());
+        return static_cast<int>(distinct.size());
+    }
+    // Blocks that an append would take.
+    int blocksForAppend(int sequence, int num_tokens) const {
+        const int length = lengths.at(sequence);
+        const std::vector<int>& blocks = labels.at(sequence);
+        const bool copy = length % block_size != 0 && holders(blocks.back()) > 1;
+        return (length + num_tokens + block_size - 1) / block_size -
+               static_cast<int>(blocks.size()) + copy;
+    }
+    void append(int sequence, int num_tokens) {
+        std::vector<int>& blocks = labels[sequence];
+        if (lengths[sequence] % block_size != 0 && holders(blocks.back()) > 1) {
+            blocks.back() = next_label++;
+            ++copies;
+        }
+        lengths[sequence] += num_tokens;
+        while (static_cast<int>(blocks.size()) * block_size < lengths[sequence])
+            blocks.push_back(next_label++);
+    }
+    int64_t tokensHeld() const {
+        std::map<int, int> filled;
+        for (const auto& [sequence, blocks] : labels) {
+            for (size_t i = 0; i < blocks.size(); ++i) {
+                const int here =
+                    std::min(block_size, lengths.at(sequence) - static_cast<int>(i) * block_size);
+                filled[blocks[i]] = std::max(filled[blocks[i]], here);
+            }
+        }
+        int64_t sum = 0;
+        for (const auto& [label, tokens] : filled) sum += tokens;
+        return sum;
+    }
+};
+
+CacheState engineState(const KvCacheManager& cache, int block_size) {
+    CacheState state;
+    state.block_size = block_size;
+    for (int i = 0; i < cache.pool().numBlocks(); ++i) {
+        const BlockId id(i);
+        state.blocks.push_back(
+            {cache.pool().refCount(id), cache.pool().indexCount(id), cache.pool().numFilled(id)});
+    }
+    state.free_queue = cache.pool().freeQueue();
+    state.num_copy_on_write = cache.numCopyOnWrite();
+    return state;
+}
+
+// Compares manager, fold and naive model; "" when they agree.
+std::string difference(const KvCacheManager& cache,
+                       const CacheState& folded,
+                       const NaiveCache& naive) {
+    const CacheState own = engineState(cache, naive.block_size);
+    if (own.blocks != folded.blocks) return "block counts differ from the fold";
+    if (own.free_queue != folded.free_queue) return "the free queue differs from the fold";
+    if (own.num_copy_on_write != folded.num_copy_on_write ||
+        own.num_copy_on_write != naive.copies) {
+        return "copies differ";
+    }
+    const std::string broken = checkInvariants(folded);
+    if (!broken.empty()) return broken;
+    const PoolAccount account = accountOf(folded);
+    if (account.active_blocks != naive.distinctBlocks())
+        return "active blocks differ from the model";
+    if (account.tokens_held != naive.tokensHeld()) return "tokens held differ from the model";
+    std::map<int, BlockId> block_of_label;
+    std::map<BlockId, int> label_of_block;
+    for (const auto& [sequence, labels] : naive.labels) {
+        const BlockTable& table = cache.table(SequenceId(sequence));
+        const SequenceState& state = folded.sequences[static_cast<size_t>(sequence)];
+        if (table.blocks != state.table || table.kv_len != state.kv_len)
+            return "a table differs from the fold";
+        if (table.kv_len != naive.lengths.at(sequence)) return "a length differs from the model";
+        if (table.blocks.size() != labels.size()) return "a table's length differs from the model";
+        for (size_t i = 0; i < labels.size(); ++i) {
+            const auto block = block_of_label.emplace(labels[i], table.blocks[i]).first->second;
+            const int label = label_of_block.emplace(table.blocks[i], labels[i]).first->second;
+            if (block != table.blocks[i] || label != labels[i])
+                return "sharing differs from the model";
+        }
+    }
+    return "";
+}
+
+// One episode of random operations on a small pool; returns the number done or fails the test.
+std::string playEpisode(uint64_t seed, int num_operations) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+    const int block_sizes[] = {1, 2, 3, 4, 7, 16};
+    const int block_size = block_sizes[below(6)];
+    const int num_blocks = 1 + below(40);
+    TraceRecorder recorder;
+    KvCacheManager cache(num_blocks, block_size, recorder);
+    NaiveCache naive{block_size, {}, {}, 0, 0};
+    CacheConfig config;
+    config.block_size = block_size;
+    config.num_blocks = num_blocks;
+    CacheState folded = initialState(config);
+    int next_sequence = 0;
+
+    for (int operation = 0; operation < num_operations; ++operation) {
+        std::vector<int> live;
+        for (const auto& [sequence, blocks] : naive.labels) live.push_back(sequence);
+        const int kind = live.empty() ? 0 : below(10);
+        if (kind == 0 && live.size() < 12) {
+            const SequenceId id(next_sequence);
+            cache.add(id);
+            // The text is the engine's business; here a sequence may write as many tokens as it
+            // likes.
+            recorder.sequenceStarted(id, RequestId(next_sequence), 0,
+                                     std::vector<TokenId>(2000, TokenId(1)));
+            naive.labels[next_sequence] = {};
+            naive.lengths[next_sequence] = 0;
+            ++next_sequence;
+        } else if (kind == 1 && !live.empty() && live.size() < 12) {
+            const int parent = live[static_cast<size_t>(below(static_cast<int>(live.size())))];
+            const int count = 1 + below(3);
+            std::vector<SequenceId> children;
+            std::vector<int> samples;
+            for (int i = 0; i < count; ++i) {
+                children.push_back(SequenceId(next_sequence + i));
+                samples.push_back(i + 1);
+                naive.labels[next_sequence + i] = naive.labels[parent];
+                naive.lengths[next_sequence + i] = naive.lengths[parent];
+            }
+            next_sequence += count;
+            cache.fork(SequenceId(parent), children, samples);
+        } else if (kind == 2 && !live.empty()) {
+            const int sequence = live[static_cast<size_t>(below(static_cast<int>(live.size())))];
+            cache.release(SequenceId(sequence));
+            recorder.sequenceRemoved(SequenceId(sequence));
+            naive.labels.erase(sequence);
+            naive.lengths.erase(sequence);
+        } else if (!live.empty()) {
+            const int sequence = live[static_cast<size_t>(below(static_cast<int>(live.size())))];
+            const int num_tokens = 1 + below(below(4) == 0 ? 3 * block_size : 2);
+            if (naive.lengths[sequence] + num_tokens > 2000) continue;
+            std::vector<BlockCopy> copies;
+            if (naive.blocksForAppend(sequence, num_tokens) > cache.pool().numFree()) {
+                // Only an append that fits is tried: the engine reserves before it appends.
+                continue;
+            }
+            cache.prepareAppend(SequenceId(sequence), num_tokens, copies);
+            cache.commitAppend(SequenceId(sequence), num_tokens);
+            naive.append(sequence, num_tokens);
+        }
+        const std::shared_ptr<const StepTrace> step = recorder.seal(StepStats{});
+        for (const Event& event : step->events) apply(folded, event);
+        const std::string wrong = difference(cache, folded, naive);
+        if (!wrong.empty()) {
+            return wrong + " (seed " + std::to_string(seed) + ", operation " +
+                   std::to_string(operation) + ")";
+        }
+    }
+    return "";
+}
+
+}  // namespace
+
+class KvCacheManagerTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    // The worked example of the PagedAttention paper: block size 4, a prompt of 7 tokens.
+    void aSmallPromptFillsItsBlocks() {
+        TraceRecorder recorder;
+        KvCacheManager cache(8, 4, recorder);
+        std::vector<BlockCopy> copies;
+        cache.add(SequenceId(0));
+        cache.prepareAppend(SequenceId(0), 7, copies);
+        cache.commitAppend(SequenceId(0), 7);
+        QCOMPARE(cache.table(SequenceId(0)).blocks.size(), size_t{2});
+        QCOMPARE(cache.pool().numFilled(BlockId(0)), 4);
+        QCOMPARE(cache.pool().numFilled(BlockId(1)), 3);
+        cache.prepareAppend(SequenceId(0), 1, copies);
+        cache.commitAppend(SequenceId(0), 1);
+        QCOMPARE(cache.pool().numActive(), 2);
+        cache.prepareAppend(SequenceId(0), 1, copies);
+        cache.commitAppend(SequenceId(0), 1);
+        QCOMPARE(cache.pool().numActive(), 3);
+        QVERIFY(copies.empty());
+    }
+
+    // Two samples share the last block: the first writer copies (2 → 1), the second writes in
+    // place.
+    void theFirstWriterCopiesTheLastWritesInPlace() {
+        TraceRecorder recorder;
+        KvCacheManager cache(8, 4, recorder);
+        std::vector<BlockCopy> copies;
+        cache.add(SequenceId(0));
+        cache.prepareAppend(SequenceId(0), 7, copies);
+        cache.commitAppend(SequenceId(0), 7);
+        cache.fork(SequenceId(0), {SequenceId(1)}, {1});
+        QCOMPARE(cache.pool().refCount(BlockId(0)), 2);
+        QCOMPARE(cache.pool().refCount(BlockId(1)), 2);
+        for (const int sequence : {0, 1}) {
+            cache.prepareAppend(SequenceId(sequence), 1, copies);
+            cache.commitAppend(SequenceId(sequence), 1);
+        }
+        QCOMPARE(copies.size(), size_t{1});
+        QCOMPARE(copies[0].source, BlockId(1));
+        QCOMPARE(copies[0].target, BlockId(2));
+        QCOMPARE(copies[0].num_slots, 3);
+        QCOMPARE(cache.table(SequenceId(0)).blocks[1], BlockId(2));
+        QCOMPARE(cache.table(SequenceId(1)).blocks[1], BlockId(1));
+        QCOMPARE(cache.pool().refCount(BlockId(1)), 1);
+        QCOMPARE(cache.pool().numActive(), 3);
+    }
+
+    void slotsFollowTheTable() {
+        BlockTable table;
+        table.blocks = {BlockId(9), BlockId(2)};
+        QCOMPARE(table.slotOf(0, 16), SlotIndex(144));
+        QCOMPARE(table.slotOf(17, 16), SlotIndex(33));
+    }
+
+    void unknownSequencesAreABug() {
+        TraceRecorder recorder;
+        KvCacheManager cache(2, 4, recorder);
+        std::vector<BlockCopy> copies;
+        QVERIFY_THROWS_EXCEPTION(EngineError, cache.prepareAppend(SequenceId(3), 1, copies));
+        cache.add(SequenceId(0));
+        QVERIFY_THROWS_EXCEPTION(EngineError, cache.add(SequenceId(0)));
+        QVERIFY_THROWS_EXCEPTION(EngineError, cache.commitAppend(SequenceId(0), 1));
+    }
+
+    // A million operations against the naive model; fold, counts and account after each. KVLAB_SOAK
+    // multiplies it.
+    void randomOperationsMatchTheNaiveModel() {
+        const int factor = std::max(1, qEnvironmentVariableIntValue("KVLAB_SOAK"));
+        constexpr int kEpisodeLength = 2'000;
+        constexpr int kNumEpisodes = 500;
+        for (int episode = 0; episode < kNumEpisodes * factor; ++episode) {
+            const std::string wrong =
+                playEpisode(static_cast<uint64_t>(episode) + 1, kEpisodeLength);
+            QVERIFY2(wrong.empty(), wrong.c_str());
+        }
+    }
+};
+
+QTEST_GUILESS_MAIN(KvCacheManagerTest)
+#include "kv_cache_manager_test.moc"

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+#include "engine/model/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include <QFile>
+#include <QTest>
+
+#include "engine/engine.h"
+#include "engine/model/model_loader.h"
+#include "engine/model/tokenizer.h"
+#include "kernels/reference/llama_reference.h"
+
+using namespace kvlab;
+
+namespace {
+
+constexpr double kTolerance = 1e-4;  // max |a - b| / max |b|
+
+ReferenceWeights reference(const WeightMatrix& matrix) { return {matrix.data, matrix.dtype}; }
+
+LlamaReferenceModel reference(const ModelWeights& weights) {
+    const ModelConfig& c = weights.config;
+    LlamaReferenceModel model;
+    model.vocab_size = c.vocab_size;
+    model.dim = c.embedding_dim;
+    model.num_heads = c.num_heads;
+    model.num_kv_heads = c.num_kv_heads;
+    model.head_dim = c.head_dim;
+    model.feed_forward_dim = c.feed_forward_dim;
+    model.rope_dim = c.rope_dim;
+    model.rope_base = c.rope_base;
+    model.norm_epsilon = c.rms_epsilon;
+    model.embedding = reference(weights.token_embedding);
+    for (const LayerWeights& layer : weights.layers) {
+        model.layers.push_back({reference(layer.attention_norm), reference(layer.query),
+                                reference(layer.key), reference(layer.value),
+                                reference(layer.output), reference(layer.ffn_norm),
+                                reference(layer.gate), reference(layer.up), reference(layer.down)});
+    }
+    model.output_norm = reference(weights.output_norm);
+    model.head = reference(weights.output);
+    return model;
+}
+
+// Logits of the last prompt token, through the whole engine.
+std::vector<float> engineLogits(const std::shared_ptr<const ModelWeights>& weights,
+                                const std::vector<int32_t>& tokens,
+                                DataType kv_dtype,
+                                int block_size,
+                                int token_budget) {
+    EngineConfig config;
+    config.cache.kv_dtype = kv_dtype;
+    config.cache.block_size = block_size;
+    config.cache.num_blocks = static_cast<int>(tokens.size()) / block_size + 2;
+    config.token_budget = token_budget;
+    config.num_threads = 2;
+    Engine engine(weights, nullptr, config);
+    std::vector<float> logits;
+    engine.setLogitsObserver([&](SequenceId, int, const float* row, int vocab_size) {
+        logits.assign(row, row + vocab_size);
+    });
+    EngineRequest request;
+    for (const int32_t token : tokens) request.prompt.push_back(TokenId(token));
+    request.max_tokens = 1;
+    engine.submit(request);
+    while (engine.step() != nullptr) {
+    }
+    return logits;
+}
+
+double relativeError(const std::vector<float>& a, const std::vector<double>& b) {
+    if (a.size() != b.size()) return INFINITY;
+    double worst = 0;
+    double largest = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+        worst = std::max(worst, std::abs(static_cast<double>(a[i]) - b[i]));
+        largest = std::max(largest, std::abs(b[i]));
+    }
+    return worst / largest;
+}
+
+std::vector<int32_t> randomTokens(int count, int vocab_size, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<int32_t> tokens;
+    for (int i = 0; i < count; ++i) {
+        tokens.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_size)));
+    }
+    return tokens;
+}
+
+}  // namespace
+
+class TransformerTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void generatedModelsAgreeWithTheDenseReference_data() {
+        QTest::addColumn<int>("num_heads");
+        QTest::addColumn<int>("num_kv_heads");
+        QTest::addColumn<int>("head_dim");
+        QTest::addColumn<int>("rope_dim");
+        QTest::addColumn<int>("embedding_dim");
+        QTest::addColumn<bool>("tied");
+        QTest::addColumn<int>("dtype");
+        QTest::addColumn<double>("rope_base");
+        QTest::addRow("mha") << 4 << 4 << 16 << 16 << 64 << true << int(DataType::kF32) << 1e4;
+        QTest::addRow("gqa") << 6 << 2 << 32 << 32 << 96 << false << int(DataType::kF16) << 1e6;
+        QTest::addRow("mqa") << 5 << 1 << 24 << 24 << 40 << true << int(DataType::kBF16) << 5e5;
+        QTest::addRow("odd sizes")
+            << 3 << 3 << 10 << 6 << 37 << false << int(DataType::kF32) << 1e4;
+        QTest::addRow("wide heads")
+            << 2 << 1 << 128 << 128 << 48 << true << int(DataType::kF16) << 1e4;
+    }
+
+    void generatedModelsAgreeWithTheDenseReference() {
+        QFETCH(int, num_heads);
+        QFETCH(int, num_kv_heads);
+        QFETCH(int, head_dim);
+        QFETCH(int, rope_dim);
+        QFETCH(int, embedding_dim);
+        QFETCH(bool, tied);
+        QFETCH(int, dtype);
+        QFETCH(double, rope_base);
+        ModelConfig config;
+        config.architecture = "llama";
+        config.num_layers = 3;
+        config.num_heads = num_heads;
+        config.num_kv_heads = num_kv_heads;
+        config.head_dim = head_dim;
+        config.rope_dim = rope_dim;
+        config.embedding_dim = embedding_dim;
+        config.feed_forward_dim = 70;
+        config.vocab_size = 101;
+        config.context_len = 256;
+        config.rope_base = static_cast<float>(rope_base);
+        const auto weights = ModelWeights::random(config, 7, tied, static_cast<DataType>(dtype));
+        const std::vector<int32_t> tokens = randomTokens(75, config.vocab_size, 3);
+        for (const DataType kv_dtype : {DataType::kF32, DataType::kF16}) {
+            const auto expected = llamaReference(
+                reference(*weights), tokens, true,
+                kv_dtype == DataType::kF32 ? std::nullopt : std::optional<DataType>(kv_dtype));
+            for (const int block_size : {1, 16, 100}) {
+                const auto logits = engineLogits(weights, tokens, kv_dtype, block_size, 32);
+                const double error = relativeError(logits, expected);
+                // K/V that round the other way move a logit by more than arithmetic does.
+                const double tolerance = kv_dtype == DataType::kF32 ? kTolerance : 10 * kTolerance;
+                QVERIFY2(error <= tolerance, qPrintable(QString::number(error)));
+            }
+        }
+    }
+
+    void theBundledModelAgreesWithTheDenseReference() {
+        if (!QFile::exists(QString::fromStdString(bundledModelPath())))
+            QSKIP("no bundled model yet");
+        const LoadedModel model = loadModel("");
+        const std::vector<TokenId> ids = model.tokenizer->encode(
+            "A day in the village. The brass key is in the green chest. Where is the brass key?",
+            true);
+        std::vector<int32_t> tokens;
+        for (const TokenId id : ids) tokens.push_back(id.value);
+        const auto expected = llamaReference(reference(*model.weights), tokens, true);
+        const auto logits = engineLogits(model.weights, tokens, DataType::kF32, 16, 512);
+        const double error = relativeError(logits, expected);
+        QVERIFY2(error <= kTolerance, qPrintable(QString::number(error)));
+        qInfo("largest relative error %.2e", error);
+    }
+};
+
+QTEST_GUILESS_MAIN(TransformerTest)
+#include "transformer_test.moc"

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+#include "engine/trace/trace_io.h"
+
+#include <random>
+
+#include <QCryptographicHash>
+#include <QFile>
+#include <QTemporaryDir>
+#include <QTest>
+
+#include "engine/engine.h"
+#include "engine/error.h"
+#include "tests/support/tiny_model.h"
+
+using namespace kvlab;
+
+namespace {
+
+QByteArray readAll(const QString& path) {
+    QFile file(path);
+    if (!file.open(QIODevice::ReadOnly)) qFatal("cannot read");
+    return file.readAll();
+}
+
+void writeAll(const QString& path, const QByteArray& bytes) {
+    QFile file(path);
+    if (!file.open(QIODevice::WriteOnly)) qFatal("cannot write");
+    file.write(bytes);
+}
+
+// Seals records as the writer does, so that hostile content passes the seal.
+QByteArray sealed(const QList<QByteArray>& records) {
+    QByteArray file;
+    QByteArray seal;
+    for (const QByteArray& record : records) {
+        seal = QCryptographicHash::hash(seal + record, QCryptographicHash::Sha256).toHex().left(16);
+        file += seal + ' ' + record + '\n';
+    }
+    return file;
+}
+
+QList<QByteArray> recordsOf(const QByteArray& file) {
+    QList<QByteArray> records;
+    for (const QByteArray& line : file.split('\n')) {
+        if (!line.isEmpty()) records.append(line.mid(17));
+    }
+    return records;
+}
+
+}  // namespace
+
+class TraceIoTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void initTestCase() {
+        QVERIFY(folder_.isValid());
+        path_ = folder_.filePath("run.trace");
+        EngineConfig config;
+        config.cache.block_size = 4;
+        config.cache.num_blocks = 40;
+        config.cache.kv_dtype = DataType::kF32;
+        config.num_threads = 1;
+        Engine engine(tinyModel(), nullptr, config);
+        EngineRequest request;
+        request.prompt.assign(9, TokenId(3));
+        request.num_samples = 4;
+        request.max_tokens = 12;
+        request.sampling.temperature = 1.f;
+        engine.submit(request);
+        RunInfo info;
+        info.model = engine.model();
+        info.cache = config.cache;
+        info.title = "a test \"with quotes\"";
+        info.sampling.seed = UINT64_MAX;
+        TraceWriter writer(path_.toStdString(), info);
+        while (const auto step = engine.step()) {
+            auto named = std::make_shared<StepTrace>(*step);
+            named->new_pieces = {{TokenId(1), " key"}, {TokenId(2), "\xE2\x82"}};
+            writer.append(*named);
+            steps_.push_back(named);
+        }
+        writer.finish();
+    }
+
+    void whatIsWrittenIsRead() {
+        const LoadedTrace trace = loadTrace(path_.toStdString());
+        QVERIFY2(trace.complete, trace.damage.c_str());
+        QCOMPARE(trace.log->numSteps(), static_cast<int64_t>(steps_.size()));
+        for (int64_t i = 0; i < trace.log->numSteps(); ++i) {
+            QVERIFY(trace.log->step(i) == *steps_[static_cast<size_t>(i)]);
+        }
+        QCOMPARE(trace.log->info().title, std::string("a test \"with quotes\""));
+        QCOMPARE(trace.log->info().sampling.seed, UINT64_MAX);
+        QCOMPARE(trace.log->info().model.num_kv_heads, 2);
+        QCOMPARE(trace.log->piece(TokenId(2)), std::string("\xE2\x82"));
+    }
+
+    void everyTruncationOpensUpToTheDamage() {
+        const QByteArray whole = readAll(path_);
+        const QString cut = folder_.filePath("cut.trace");
+        int64_t most = 0;
+        for (qsizetype size = 0; size < whole.size(); size += 1 + size / 97) {
+            writeAll(cut, whole.left(size));
+            try {
+                const LoadedTrace trace = loadTrace(cut.toStdString());
+                QVERIFY(!trace.complete);
+                QVERIFY(trace.damage.find("line ") != std::string::npos);
+                QVERIFY(trace.log->numSteps() >= most);
+                most = trace.log->numSteps();
+                QVERIFY(checkInvariants(trace.log->lastState()).empty());
+            } catch (const EngineError& error) {
+                QVERIFY(error.kind() == ErrorKind::kBadFile);
+                QVERIFY(size <= whole.indexOf('\n'));
+            }
+        }
+        QVERIFY(most > 0);
+    }
+
+    void everyFlippedBitIsFound() {
+        const QByteArray whole = readAll(path_);
+        const QString damaged = folder_.filePath("damaged.trace");
+        std::mt19937_64 random(4);
+        for (int i = 0; i < 400; ++i) {
+            QByteArray bytes = whole;
+            const qsizetype place =
+                static_cast<qsizetype>(random() % static_cast<uint64_t>(bytes.size()));
+            bytes[place] = static_cast<char>(bytes[place] ^ (1 << (random() % 8)));
+            writeAll(damaged, bytes);
+            try {
+                QVERIFY(!loadTrace(damaged.toStdString()).complete);
+            } catch (const EngineError& error) {
+                QVERIFY(error.kind() == ErrorKind::kBadFile);
+            }
+        }
+    }
+
+    void sealedNonsenseIsRefusedWithoutACrash() {
+        const QList<QByteArray> records = recordsOf(readAll(path_));
+        const QString hostile = folder_.filePath("hostile.trace");
+        const auto isRefused = [&](const QList<QByteArray>& lines) {
+            writeAll(hostile, sealed(lines));
+            try {
+                return !loadTrace(hostile.toStdString()).complete;
+            } catch (const EngineError& error) {
+                return error.kind() == ErrorKind::kBadFile;
+            }
+        };
+        QByteArray huge_pool = records[0];
+        huge_pool.replace("\"num_blocks\":40", "\"num_blocks\":2000000000");
+        QVERIFY(huge_pool != records[0]);
+        const QList<QByteArray> bad_steps{
+            "[]",
+            "17",
+            "null",
+            "{}",
+            "{\"step\":-1,\"events\":[]}",
+            "{\"step\":0,\"events\":{}}",
+            "{\"step\":0,\"events\":[{\"event\":\"blocks_allocated\"}],\"prefill_tokens\":0}",
+            "{\"step\":0,\"events\":[{\"event\":\"no_such_event\"}]}",
+            "{\"step\":0,\"events\":[{\"event\":\"tokens_written\",\"sequence\":[0],\"first_"
+            "position\":[0],"
+            "\"num_tokens\":[99999999999999999999]}]}",
+            "{\"step\":0,\"events\":[{\"event\":\"blocks_released\",\"sequence\":[0,1],\"block\":["
+            "1],"
+            "\"block_idx\":[0]}]}",
+            QByteArray(200'000, '['),
+            "{\"step\":0"};
+        QVERIFY(isRefused({}));
+        QVERIFY(isRefused({"{}"}));
+        QVERIFY(isRefused({huge_pool}));
+        for (const QByteArray& step : bad_steps)
+            QVERIFY2(isRefused({records[0], step}), step.left(80));
+        QList<QByteArray> swapped = records;
+        swapped.swapItemsAt(1, 2);
+        QVERIFY(isRefused(swapped));
+        QList<QByteArray> trailing = records;
+        trailing.append("{\"step\":99}");
+        QVERIFY(isRefused(trailing));
+        QVERIFY(!isRefused(records));
+        // Numbers of one field, replaced by their neighbours' and by absurd ones.
+        std::mt19937_64 random(8);
+        for (int i = 0; i < 300; ++i) {
+            QList<QByteArray> mutated = records;
+            QByteArray& record = mutated[1 + static_cast<qsizetype>(random() % 4)];
+            const QByteArrayList absurd{"-1", "4294967296", "1e300", "\"x\"", "[]", "null", "7"};
+            QList<qsizetype> digits;
+            for (qsizetype at = 0; at < record.size(); ++at) {
+                if (record[at] >= '0' && record[at] <= '9') digits.append(at);
+            }
+            record.replace(
+                digits[static_cast<qsizetype>(random() % static_cast<uint64_t>(digits.size()))], 1,
+                absurd[static_cast<qsizetype>(random() % 7)]);
+            writeAll(hostile, sealed(mutated));
+            try {
+                const LoadedTrace trace = loadTrace(hostile.toStdString());
+                QVERIFY(checkInvariants(trace.log->lastState()).empty());
+            } catch (const EngineError& error) {
+                QVERIFY(error.kind() == ErrorKind::kBadFile);
+            }
+        }
+    }
+
+    void missingFilesAndFoldersAreNamed() {
+        QVERIFY_THROWS_EXCEPTION(EngineError, loadTrace("/no/such/file.trace"));
+        QVERIFY_THROWS_EXCEPTION(EngineError, loadTrace(folder_.path().toStdString()));
+        QVERIFY_THROWS_EXCEPTION(EngineError, TraceWriter("/no/such/folder/x.trace", RunInfo{}));
+    }
+
+  private:
+    QTemporaryDir folder_;
+    QString path_;
+    std::vector<std::shared_ptr<const StepTrace>> steps_;
+};
+
+QTEST_GUILESS_MAIN(TraceIoTest)
+#include "trace_io_test.moc"
