@@ -268,8 +268,8 @@ struct Engine::Impl {
 
     std::shared_ptr<const StepTrace> step() {
         const Clock::time_point start = Clock::now();
-        applyCancels();
         releaseFinished();
+        applyCancels();
         for (Sequence* sequence : scheduler.admit()) {
             cache.add(sequence->id);
             recorder.sequenceStarted(sequence->id, sequence->request_id, 0, sequence->tokens);

@@ -76,6 +76,7 @@ std::vector<TokenId> promptTokens(const GenerationRequest& request, const Tokeni
 struct Prepared {
     std::unique_ptr<Engine> engine;
     std::vector<EngineRequest> requests;
+    std::vector<RequestId> ids;
 };
 
 Prepared prepare(const RunConfig& config, const LoadedModel& model) {
@@ -112,7 +113,9 @@ Prepared prepare(const RunConfig& config, const LoadedModel& model) {
         engine_config.cache.num_blocks = static_cast<int>(needed);
     }
     prepared.engine = std::make_unique<Engine>(model.weights, model.tokenizer, engine_config);
-    for (const EngineRequest& request : prepared.requests) prepared.engine->submit(request);
+    for (const EngineRequest& request : prepared.requests) {
+        prepared.ids.push_back(prepared.engine->submit(request));
+    }
     return prepared;
 }
 
@@ -192,9 +195,10 @@ RunResult run(const RunConfig& config, const SessionCallbacks& callbacks, Contro
     double decode_ms = 0;
     bool cancelled = false;
     while (engine.hasWork()) {
-        if (control.shouldStop()) {
+        if (!cancelled && control.shouldStop()) {
+            // One more step, so that the log says how the run ended.
             cancelled = true;
-            break;
+            for (const RequestId request : prepared.ids) engine.cancel(request);
         }
         const std::shared_ptr<const StepTrace> step = engine.step();
         if (trace) trace->append(*step);
@@ -215,7 +219,7 @@ RunResult run(const RunConfig& config, const SessionCallbacks& callbacks, Contro
                    "decoding, " + formatCount(decode_done) + " tokens");
         }
     }
-    if (trace && !cancelled) trace->finish();
+    if (trace) trace->finish();
     RunResult result =
         resultOf(engine, *model.tokenizer, prepared.requests, prefill_ms, decode_ms, decode_done);
     result.cancelled = cancelled;
