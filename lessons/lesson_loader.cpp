@@ -31,8 +31,11 @@ constexpr size_t kMaxEntries = 100;  // runs, stops, questions, claims, expected
 constexpr double kMaxNumber = 1e15;  // whole numbers up to here are exact in a double
 
 [[noreturn]] void refuse(const std::string& file, const std::string& problem) {
+    // Lesson and file name it; the folders above would only push them out of the sentence.
+    const fs::path path(file);
+    const std::string name = (path.parent_path().filename() / path.filename()).string();
     throw EngineError(ErrorKind::kBadFile,
-                      "lesson file " + quotedForMessage(file) + ": " + problem);
+                      "lesson file " + quotedForMessage(name) + ": " + problem);
 }
 
 // Lower-case letters, digits, "-"; such a name is safe in paths and links.

@@ -32,7 +32,7 @@ namespace {
 constexpr int kPromptTokens = 256;   // before decoding
 constexpr int kPrefillTokens = 512;  // one chunk of the default token budget
 constexpr int kDecodeSteps = 48;     // timed steps of a round
-constexpr int kRounds = 5;
+constexpr int kRounds = 7;
 
 struct BenchOptions {
     EngineOptions engine;
@@ -92,32 +92,37 @@ std::unique_ptr<Engine> makeEngine(const BenchContext& context, const EngineRequ
 
 using StepObserver = std::function<void(std::shared_ptr<const StepTrace>)>;
 
-// Appends the time of each pure decode step of `samples` sequences, what `on_step` does with it
-// included, ms.
-void timeDecodeSteps(const BenchContext& context,
-                     int samples,
-                     std::vector<double>& step_ms,
-                     const StepObserver& on_step = {}) {
-    const EngineRequest request = makeRequest(context, kPromptTokens, samples, kDecodeSteps + 1);
+// Mean time of the pure decode steps of one run of `samples` sequences, what `on_step` does with
+// them included, ms. A mean, so that short and long steps suffer alike from other processes.
+double decodeStepMs(const BenchContext& context,
+                    int samples,
+                    int num_steps,
+                    const StepObserver& on_step = {}) {
+    const EngineRequest request = makeRequest(context, kPromptTokens, samples, num_steps + 1);
     const std::unique_ptr<Engine> engine = makeEngine(context, request);
+    double sum_ms = 0;
+    int num_timed = 0;
     while (true) {
         std::shared_ptr<const StepTrace> step;
         const double ms = elapsedMs([&] {
             step = engine->step();
             if (step && on_step) on_step(step);
         });
-        if (!step) return;
+        if (!step) break;
         if (step->stats.num_prefill_tokens == 0 && step->stats.num_decode_tokens == samples) {
-            step_ms.push_back(ms);
+            sum_ms += ms;
+            ++num_timed;
         }
     }
+    KVLAB_CHECK(num_timed > 0, "no decode step was timed");
+    return sum_ms / num_timed;
 }
 
 BenchResult benchDecode(const BenchContext& context) {
     std::vector<double> one, eight;
     for (int round = 0; round < kRounds; ++round) {
-        timeDecodeSteps(context, 1, one);
-        timeDecodeSteps(context, 8, eight);
+        one.push_back(decodeStepMs(context, 1, 2 * kDecodeSteps));
+        eight.push_back(decodeStepMs(context, 8, kDecodeSteps));
     }
     const double one_per_s = 1000.0 / median(one);
     const double eight_per_s = 8 * 1000.0 / median(eight);
@@ -126,7 +131,7 @@ BenchResult benchDecode(const BenchContext& context) {
             {{"1_sequence", one_per_s}, {"8_sequences", eight_per_s}},
             "8_sequences_to_1",
             eight_per_s / one_per_s,
-            static_cast<int>(one.size())};
+            kRounds};
 }
 
 BenchResult benchPrefill(const BenchContext& context) {
@@ -155,8 +160,10 @@ BenchResult benchFold(const BenchContext& context) {
     std::vector<std::shared_ptr<const StepTrace>> steps;
     int64_t num_events = 0;
     int64_t num_entries = 0;
-    while (const auto step = engine->step()) {
-        steps.push_back(step);
+    const double run_ms = elapsedMs([&] {
+        while (const auto step = engine->step()) steps.push_back(step);
+    });
+    for (const auto& step : steps) {
         num_events += static_cast<int64_t>(step->events.size());
         for (const Event& event : step->events) num_entries += numEntries(event);
     }
@@ -173,14 +180,13 @@ BenchResult benchFold(const BenchContext& context) {
         });
         if (round > 0) times.push_back(ms);
     }
-    const double folds_per_s = kFolds * 1000.0 / median(times);
-    const double events_per_s = folds_per_s * static_cast<double>(num_events);
-    const double entries_per_s = folds_per_s * static_cast<double>(num_entries);
+    const double fold_ms = median(times) / kFolds;
     return {"fold",
             "1/s",
-            {{"events", events_per_s}, {"entries", entries_per_s}},
-            "entries_to_events",
-            entries_per_s / events_per_s,
+            {{"events", static_cast<double>(num_events) * 1000.0 / fold_ms},
+             {"entries", static_cast<double>(num_entries) * 1000.0 / fold_ms}},
+            "run_to_fold",
+            run_ms / fold_ms,
             kRounds};
 }
 
@@ -224,7 +230,7 @@ struct ScratchFile {
 BenchResult benchTracing(const BenchContext& context) {
     std::vector<double> plain, traced;
     for (int round = 0; round < kRounds; ++round) {
-        timeDecodeSteps(context, 8, plain);
+        plain.push_back(decodeStepMs(context, 8, kDecodeSteps));
         const ScratchFile file;
         RunInfo info;
         info.model = context.model.weights->config;
@@ -241,10 +247,11 @@ BenchResult benchTracing(const BenchContext& context) {
         info.title = "bench";
         TraceWriter writer(file.path, info);
         RunLog log(info);
-        timeDecodeSteps(context, 8, traced, [&](const std::shared_ptr<const StepTrace>& step) {
+        const auto record = [&](const std::shared_ptr<const StepTrace>& step) {
             writer.append(*step);
             log.append(step);
-        });
+        };
+        traced.push_back(decodeStepMs(context, 8, kDecodeSteps, record));
         writer.finish();
     }
     const double plain_ms = median(plain);
@@ -254,7 +261,7 @@ BenchResult benchTracing(const BenchContext& context) {
             {{"engine_alone", plain_ms}, {"with_log_and_file", traced_ms}},
             "with_to_without",
             traced_ms / plain_ms,
-            static_cast<int>(plain.size())};
+            kRounds};
 }
 
 struct Bench {

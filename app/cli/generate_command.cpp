@@ -27,6 +27,9 @@ struct GenerateOptions {
     bool json = false;
 };
 
+// Of all samples together: more would run for days, and the pool for it would not fit.
+constexpr int64_t kMaxSampledTokens = 10'000'000;
+
 RunConfig runConfigFrom(const GenerateOptions& options) {
     RunConfig config;
     config.model_path = options.engine.modelPath();
@@ -47,6 +50,12 @@ RunConfig runConfigFrom(const GenerateOptions& options) {
     request.num_samples = static_cast<int>(parseWhole("--samples", options.samples, 1, 4096, 1));
     request.max_tokens =
         static_cast<int>(parseWhole("--max-tokens", options.max_tokens, 1, 1'000'000, 64));
+    if (int64_t{request.num_samples} * request.max_tokens > kMaxSampledTokens) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--samples times --max-tokens is " +
+                              formatCount(int64_t{request.num_samples} * request.max_tokens) +
+                              " tokens; ask for at most " + formatCount(kMaxSampledTokens));
+    }
     request.ignore_eos = options.ignore_eos;
     request.sampling.temperature =
         static_cast<float>(parseReal("--temperature", options.temperature, 0, 1000, 0));

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "app/cli/commands.h"
 #include "app/cli/later_options.h"
@@ -18,6 +21,26 @@ void printProblem(const char* text) {
     }
     while (line.back() == ' ') line.pop_back();
     std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+// The arguments, last one first as the parser takes them. "--text=" becomes "--text" and an empty
+// value, since the parser would take the next argument as the value.
+std::vector<std::string> reversedArguments(int argc, char** argv) {
+    std::vector<std::string> arguments;
+    for (int i = 1; i < argc; ++i) {
+        std::string argument = argv[i];
+        const bool has_empty_value = argument.size() > 3 && argument.compare(0, 2, "--") == 0 &&
+                                     argument.find('=') == argument.size() - 1;
+        if (has_empty_value) {
+            argument.pop_back();
+            arguments.push_back(std::move(argument));
+            arguments.emplace_back();
+        } else {
+            arguments.push_back(std::move(argument));
+        }
+    }
+    std::reverse(arguments.begin(), arguments.end());
+    return arguments;
 }
 
 int run(int argc, char** argv) {
@@ -39,7 +62,7 @@ int run(int argc, char** argv) {
     kvlab::addLaterCommand(app, "workload", "what traffic repeats");
     kvlab::addLaterCommand(app, "selfcheck", "kernels against dense references");
     try {
-        app.parse(argc, argv);
+        app.parse(reversedArguments(argc, argv));
     } catch (const CLI::Success& success) {
         return app.exit(success);
     } catch (const CLI::ParseError& error) {

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT
+#include <QJsonArray>
+#include <QTemporaryDir>
+
+#include "tests/app/cli/cli_test_support.h"
+
+namespace kvlab {
+
+class GenerateTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void initTestCase();
+    void metricsHaveTheirKeys();
+    void bestOfEightHoldsItsBlocks_data();
+    void bestOfEightHoldsItsBlocks();
+    void sameSeedSameTokens();
+    void samplesPartAndGreedyDoesNot();
+    void promptsComeFromTextAndFile();
+    void readableOutputNamesTheAccount();
+    void blockSizesAndThreadsChangeNoToken();
+    void traceIsWrittenAndIntact();
+    void badCalls_data();
+    void badCalls();
+    void badFiles_data();
+    void badFiles();
+
+  private:
+    CliResult generate(const QStringList& arguments) const {
+        return runCli(QStringList{"generate", "--model", model_} + arguments);
+    }
+
+    QTemporaryDir folder_;
+    QString model_;
+};
+
+void GenerateTest::initTestCase() {
+    QVERIFY(folder_.isValid());
+    model_ = folder_.filePath("tiny.gguf");
+    writeTinyModel(model_);
+}
+
+void GenerateTest::metricsHaveTheirKeys() {
+    const CliResult result =
+        generate({"--prompt-tokens", "20", "--max-tokens", "5", "--ignore-eos", "--json"});
+    KVLAB_VERIFY_SUCCESS(result);
+    const QJsonObject json = result.json();
+    QCOMPARE(json.keys(), (QStringList{"metrics", "texts", "token_ids"}));
+    const QJsonObject metrics = json["metrics"].toObject();
+    QStringList keys = {"blocks_held",     "tokens_held",     "slots_allocated", "slots_unused",
+                        "blocks_unshared", "tokens_unshared", "copy_on_write",   "blocks_peak",
+                        "device_bytes",    "bytes_moved",     "preemptions",     "prompt_tokens",
+                        "matched_tokens",  "shared_tokens",   "copied_tokens",   "decode_tokens",
+                        "prefill_ms",      "decode_ms",       "tokens_per_s"};
+    keys.sort();
+    QCOMPARE(metrics.keys(), keys);
+    for (const char* key :
+         {"bytes_moved", "preemptions", "matched_tokens", "shared_tokens", "copied_tokens"}) {
+        QVERIFY2(metrics[key].isNull(), key);
+    }
+    QCOMPARE(metrics["prompt_tokens"].toInt(), 20);
+    QCOMPARE(metrics["decode_tokens"].toInt(), 4);
+    QCOMPARE(metrics["tokens_held"].toInt(), 24);
+    QCOMPARE(metrics["blocks_held"].toInt(), 2);
+    QCOMPARE(metrics["slots_unused"].toInt(), 8);
+    QVERIFY(metrics["prefill_ms"].toDouble() > 0);
+    QVERIFY(metrics["tokens_per_s"].toDouble() > 0);
+    QCOMPARE(json["texts"].toArray().size(), 1);
+    QCOMPARE(json["token_ids"].toArray().at(0).toArray().size(), 5);
+
+    // One token needs no decode step, so there is no decode time to tell.
+    const CliResult one =
+        generate({"--prompt-tokens", "20", "--max-tokens", "1", "--ignore-eos", "--json"});
+    KVLAB_VERIFY_SUCCESS(one);
+    QVERIFY(one.json()["metrics"].toObject()["decode_ms"].isNull());
+    QVERIFY(one.json()["metrics"].toObject()["tokens_per_s"].isNull());
+}
+
+void GenerateTest::bestOfEightHoldsItsBlocks_data() {
+    QTest::addColumn<int>("prompt_tokens");
+    QTest::addColumn<int>("max_tokens");
+    QTest::addColumn<QVariantMap>("expected");
+    QTest::newRow("the 101st token drawn")
+        << 2000 << 101
+        << QVariantMap{{"tokens_held", 2800},     {"tokens_unshared", 16800}, {"blocks_held", 181},
+                       {"blocks_unshared", 1056}, {"slots_unused", 96},       {"copy_on_write", 0}};
+    QTest::newRow("the 100th token drawn")
+        << 2000 << 100
+        << QVariantMap{{"tokens_held", 2792}, {"blocks_held", 181}, {"slots_unused", 104}};
+    // Seven copies of one token are seven tokens more in the pool.
+    QTest::newRow("one more prompt token")
+        << 2001 << 101
+        << QVariantMap{{"tokens_held", 2808}, {"blocks_held", 181}, {"copy_on_write", 7}};
+}
+
+void GenerateTest::bestOfEightHoldsItsBlocks() {
+    QFETCH(int, prompt_tokens);
+    QFETCH(int, max_tokens);
+    QFETCH(QVariantMap, expected);
+    const CliResult result =
+        generate({"--prompt-tokens", QString::number(prompt_tokens), "--samples", "8",
+                  "--max-tokens", QString::number(max_tokens), "--ignore-eos", "--temperature", "1",
+                  "--seed", "1", "--json"});
+    KVLAB_VERIFY_SUCCESS(result);
+    const QJsonObject metrics = result.json()["metrics"].toObject();
+    QVariantMap measured;
+    for (const QString& key : expected.keys()) measured[key] = metrics[key].toInt(-1);
+    QCOMPARE(measured, expected);
+    QCOMPARE(metrics["slots_allocated"].toInt(), metrics["blocks_held"].toInt() * 16);
+    QCOMPARE(result.json()["texts"].toArray().size(), 8);
+    for (const QJsonValue& tokens : result.json()["token_ids"].toArray()) {
+        QCOMPARE(tokens.toArray().size(), max_tokens);
+    }
+}
+
+void GenerateTest::sameSeedSameTokens() {
+    const QStringList call = {
+        "--prompt", "Mira keeps the code", "--samples", "3",      "--max-tokens",
+        "20",       "--temperature",       "1",         "--json", "--seed"};
+    const CliResult first = generate(call + QStringList{"7"});
+    const CliResult again = generate(call + QStringList{"7"});
+    const CliResult other = generate(call + QStringList{"8"});
+    KVLAB_VERIFY_SUCCESS(first);
+    KVLAB_VERIFY_SUCCESS(other);
+    QCOMPARE(first.json()["token_ids"], again.json()["token_ids"]);
+    QVERIFY(first.json()["token_ids"] != other.json()["token_ids"]);
+}
+
+void GenerateTest::samplesPartAndGreedyDoesNot() {
+    const QStringList call = {"--prompt",     "A day",  "--samples",    "2", "--max-tokens", "20",
+                              "--ignore-eos", "--json", "--temperature"};
+    const QJsonArray drawn = generate(call + QStringList{"1"}).json()["token_ids"].toArray();
+    QCOMPARE(drawn.size(), 2);
+    QVERIFY(drawn.at(0) != drawn.at(1));
+    const QJsonArray greedy = generate(call + QStringList{"0"}).json()["token_ids"].toArray();
+    QCOMPARE(greedy.size(), 2);
+    QCOMPARE(greedy.at(0), greedy.at(1));
+}
+
+void GenerateTest::promptsComeFromTextAndFile() {
+    const QString file = folder_.filePath("prompt.txt");
+    QVERIFY(writeBytes(file, "Grüße an Mira"));
+    const QStringList end = {"--max-tokens", "5", "--json"};
+    const CliResult text = generate(QStringList{"--prompt", QStringLiteral("Grüße an Mira")} + end);
+    const CliResult from_file = generate(QStringList{"--prompt-file", file} + end);
+    KVLAB_VERIFY_SUCCESS(text);
+    KVLAB_VERIFY_SUCCESS(from_file);
+    QCOMPARE(text.json()["token_ids"], from_file.json()["token_ids"]);
+}
+
+void GenerateTest::readableOutputNamesTheAccount() {
+    const CliResult result =
+        generate({"--prompt-tokens", "20", "--max-tokens", "5", "--ignore-eos", "--samples", "2"});
+    KVLAB_VERIFY_SUCCESS(result);
+    for (const char* word : {"[A] ", "[B] ", "prompt", "K/V held", "unshared", "pool", "time"}) {
+        QVERIFY2(result.out.contains(word), word);
+    }
+}
+
+void GenerateTest::blockSizesAndThreadsChangeNoToken() {
+    const QStringList call = {
+        "--prompt-tokens", "50", "--samples", "2", "--max-tokens", "30", "--ignore-eos",
+        "--temperature",   "1",  "--json"};
+    const CliResult base = generate(call);
+    KVLAB_VERIFY_SUCCESS(base);
+    for (const QStringList& variant :
+         {QStringList{"--block-size", "1"}, QStringList{"--block-size", "256"},
+          QStringList{"--threads", "1"}, QStringList{"--threads", "3"},
+          QStringList{"--token-budget", "7"}, QStringList{"--blocks", "500"}}) {
+        const CliResult result = generate(call + variant);
+        KVLAB_VERIFY_SUCCESS(result);
+        QVERIFY2(result.json()["token_ids"] == base.json()["token_ids"],
+                 qPrintable(variant.join(' ')));
+    }
+}
+
+void GenerateTest::traceIsWrittenAndIntact() {
+    const QString trace = folder_.filePath("run.trace");
+    const CliResult result = generate(
+        {"--prompt-tokens", "20", "--max-tokens", "5", "--ignore-eos", "--trace", trace, "--json"});
+    KVLAB_VERIFY_SUCCESS(result);
+    const CliResult verify = runCli({"trace", "verify", trace});
+    KVLAB_VERIFY_SUCCESS(verify);
+}
+
+void GenerateTest::badCalls_data() {
+    QTest::addColumn<QStringList>("arguments");
+    const QStringList prompt = {"--prompt", "x", "--max-tokens", "2"};
+    QTest::newRow("no prompt") << QStringList{};
+    QTest::newRow("two prompts") << QStringList{"--prompt", "x", "--prompt-tokens", "5"};
+    QTest::newRow("no prompt tokens") << QStringList{"--prompt-tokens", "0"};
+    QTest::newRow("negative prompt tokens") << QStringList{"--prompt-tokens", "-5"};
+    QTest::newRow("huge prompt tokens") << QStringList{"--prompt-tokens", "99999999999"};
+    struct Bad {
+        const char* option;
+        QStringList values;
+    };
+    const QStringList not_whole = {"-1", "x", "", "nan", "1.5", "99999999999999999999", "0x10"};
+    const Bad bad[] = {{"--samples", not_whole + QStringList{"0", "1000000"}},
+                       {"--max-tokens", not_whole + QStringList{"0", "99999999999"}},
+                       {"--block-size", not_whole + QStringList{"0", "257"}},
+                       {"--blocks", not_whole + QStringList{"0"}},
+                       {"--threads", not_whole + QStringList{"0", "99999"}},
+                       {"--token-budget", not_whole + QStringList{"0"}},
+                       {"--top-k", not_whole},
+                       {"--seed", not_whole},
+                       {"--temperature", {"-0.5", "nan", "inf", "x", "1e30", ""}},
+                       {"--top-p", {"0", "-1", "1.5", "nan", "x"}},
+                       {"--kv-dtype", {"f8", "", "F16"}},
+                       {"--backend", {"tpu", ""}},
+                       {"--layout", {"ring"}},
+                       {"--policy", {"random"}},
+                       {"--prefix-cache", {"on"}},
+                       {"--model", {""}},
+                       {"--trace", {""}},
+                       {"--unknown", {"1"}}};
+    for (const Bad& entry : bad) {
+        for (const QString& value : entry.values) {
+            QTest::addRow("%s \"%s\"", entry.option, qPrintable(value))
+                << prompt + QStringList{entry.option, value};
+        }
+    }
+    QTest::newRow("pool too small") << QStringList{"--prompt-tokens", "200", "--blocks", "2"};
+    QTest::newRow("option without value") << QStringList{"--prompt"};
+}
+
+void GenerateTest::badCalls() {
+    QFETCH(QStringList, arguments);
+    // A repeated --model would be refused for another reason.
+    const bool has_model = arguments.contains("--model");
+    KVLAB_VERIFY_REFUSAL(
+        has_model ? runCli(QStringList{"generate"} + arguments) : generate(arguments), 2);
+}
+
+void GenerateTest::badFiles_data() {
+    QTest::addColumn<QStringList>("arguments");
+    const QString missing = "/nowhere/at/all";
+    const QString directory = QDir::tempPath();
+    const QStringList short_run = {"--max-tokens", "2"};
+    QTest::newRow("missing prompt") << short_run + QStringList{"--prompt-file", missing};
+    QTest::newRow("directory as prompt") << short_run + QStringList{"--prompt-file", directory};
+    QTest::newRow("trace in a missing folder")
+        << short_run + QStringList{"--prompt", "x", "--trace", missing};
+    QTest::newRow("trace onto a directory")
+        << short_run + QStringList{"--prompt", "x", "--trace", directory};
+    QTest::newRow("missing model") << QStringList{"--prompt", "x", "--model", missing};
+    QTest::newRow("directory as model") << QStringList{"--prompt", "x", "--model", directory};
+}
+
+void GenerateTest::badFiles() {
+    QFETCH(QStringList, arguments);
+    const bool has_model = arguments.contains("--model");
+    KVLAB_VERIFY_REFUSAL(
+        has_model ? runCli(QStringList{"generate"} + arguments) : generate(arguments), 1);
+}
+
+}  // namespace kvlab
+
+QTEST_GUILESS_MAIN(kvlab::GenerateTest)
+#include "generate_test.moc"
