@@ -2,6 +2,7 @@
 #include "engine/model/gguf.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 #include <unordered_map>
 #include <utility>
@@ -70,9 +72,10 @@ std::string tensorTypeName(uint32_t type) {
 }
 
 [[noreturn]] void failSystem(const std::string& path, const char* action, int error_number) {
-    throw EngineError(ErrorKind::kBadFile,
-                      std::string("cannot ") + action + " " + quotedForMessage(path) + ": " +
-                          std::strerror(error_number) + "; check the path and its permissions");
+    throw EngineError(ErrorKind::kBadFile, std::string("cannot ") + action + " " +
+                                               quotedForMessage(path) + ": " +
+                                               std::generic_category().message(error_number) +
+                                               "; check the path and its permissions");
 }
 
 // Reads the header front to back; nothing leaves it that was not inside the file.
@@ -496,14 +499,14 @@ const GgufTensor* GgufFile::find(const std::string& name) const {
 const std::string& GgufFile::sha256() const {
     // Lazily: hashing reads the whole file, and most callers of a large model never ask.
     std::call_once(impl_->sha256_once, [this] {
-        unsigned char digest[EVP_MAX_MD_SIZE];
+        std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
         unsigned int digest_size = 0;
-        if (EVP_Digest(impl_->data, impl_->size, digest, &digest_size, EVP_sha256(), nullptr) !=
-            1) {
+        if (EVP_Digest(impl_->data, impl_->size, digest.data(), &digest_size, EVP_sha256(),
+                       nullptr) != 1) {
             throw EngineError(ErrorKind::kInternal,
                               "libcrypto cannot compute SHA-256; check its configuration");
         }
-        constexpr char kHex[] = "0123456789abcdef";
+        static constexpr std::string_view kHex = "0123456789abcdef";
         std::string text;
         for (unsigned int i = 0; i < digest_size; ++i) {
             text += kHex[digest[i] >> 4];

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits>
 #include <set>
+#include <system_error>
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
@@ -105,7 +106,8 @@ class TemporaryFile {
     [[noreturn]] void fail() const {
         const int error_number = errno;
         throw EngineError(ErrorKind::kBadFile, "cannot write " + quotedForMessage(final_path_) +
-                                                   ": " + std::strerror(error_number) +
+                                                   ": " +
+                                                   std::generic_category().message(error_number) +
                                                    "; check the folder and the free space");
     }
 
@@ -117,7 +119,7 @@ class TemporaryFile {
 
 }  // namespace
 
-void GgufWriter::addEntry(const std::string& key, uint32_t type, std::string value_bytes) {
+void GgufWriter::addEntry(const std::string& key, uint32_t type, const std::string& value_bytes) {
     Entry entry{key, {}};
     appendNumber(entry.bytes, type);
     entry.bytes += value_bytes;
@@ -127,13 +129,13 @@ void GgufWriter::addEntry(const std::string& key, uint32_t type, std::string val
 void GgufWriter::setUint32(const std::string& key, uint32_t value) {
     std::string bytes;
     appendNumber(bytes, value);
-    addEntry(key, kTypeUint32, std::move(bytes));
+    addEntry(key, kTypeUint32, bytes);
 }
 
 void GgufWriter::setFloat32(const std::string& key, float value) {
     std::string bytes;
     appendNumber(bytes, value);
-    addEntry(key, kTypeFloat32, std::move(bytes));
+    addEntry(key, kTypeFloat32, bytes);
 }
 
 void GgufWriter::setBool(const std::string& key, bool value) {
@@ -143,7 +145,7 @@ void GgufWriter::setBool(const std::string& key, bool value) {
 void GgufWriter::setString(const std::string& key, std::string_view value) {
     std::string bytes;
     appendString(bytes, value);
-    addEntry(key, kTypeString, std::move(bytes));
+    addEntry(key, kTypeString, bytes);
 }
 
 void GgufWriter::setStrings(const std::string& key, const std::vector<std::string>& values) {
@@ -151,7 +153,7 @@ void GgufWriter::setStrings(const std::string& key, const std::vector<std::strin
     appendNumber(bytes, kTypeString);
     appendNumber(bytes, uint64_t{values.size()});
     for (const std::string& value : values) appendString(bytes, value);
-    addEntry(key, kTypeArray, std::move(bytes));
+    addEntry(key, kTypeArray, bytes);
 }
 
 void GgufWriter::setFloats(const std::string& key, const std::vector<float>& values) {
@@ -159,7 +161,7 @@ void GgufWriter::setFloats(const std::string& key, const std::vector<float>& val
     appendNumber(bytes, kTypeFloat32);
     appendNumber(bytes, uint64_t{values.size()});
     for (const float value : values) appendNumber(bytes, value);
-    addEntry(key, kTypeArray, std::move(bytes));
+    addEntry(key, kTypeArray, bytes);
 }
 
 void GgufWriter::setInts(const std::string& key, const std::vector<int32_t>& values) {
@@ -167,7 +169,7 @@ void GgufWriter::setInts(const std::string& key, const std::vector<int32_t>& val
     appendNumber(bytes, kTypeInt32);
     appendNumber(bytes, uint64_t{values.size()});
     for (const int32_t value : values) appendNumber(bytes, value);
-    addEntry(key, kTypeArray, std::move(bytes));
+    addEntry(key, kTypeArray, bytes);
 }
 
 void GgufWriter::addTensor(const std::string& name,

@@ -59,7 +59,7 @@ class GgufWriter {
         const void* data;
         uint64_t num_bytes;
     };
-    void addEntry(const std::string& key, uint32_t type, std::string value_bytes);
+    void addEntry(const std::string& key, uint32_t type, const std::string& value_bytes);
 
     std::vector<Entry> entries_;
     std::vector<Tensor> tensors_;

@@ -104,7 +104,7 @@ class PieceTrie {
             const auto child = children_.find(keyOf(node, text[i]));
             if (child == children_.end()) break;
             node = child->second;
-            if (ends_.count(node) != 0) longest = i + 1;
+            if (ends_.contains(node)) longest = i + 1;
         }
         return longest;
     }
@@ -176,7 +176,7 @@ void Tokenizer::Impl::readVocabulary(const GgufFile& file) {
         if (token >= 0 && token < static_cast<int64_t>(raw_pieces.size())) {
             return static_cast<int32_t>(token);
         }
-        if (file.metadata().count(key) != 0) {
+        if (file.metadata().contains(key)) {
             failVocabulary(file, std::string(key) + " is " + std::to_string(token) +
                                      ", which is no token of it");
         }

@@ -45,8 +45,8 @@ bool isValidUtf8(std::string_view text) {
 }
 
 std::string quotedForMessage(std::string_view text) {
-    constexpr size_t kMaxBytes = 60;
-    constexpr char kHex[] = "0123456789abcdef";
+    static constexpr size_t kMaxBytes = 60;
+    static constexpr std::string_view kHex = "0123456789abcdef";
     std::string quoted = "\"";
     size_t pos = 0;
     while (pos < text.size() && pos < kMaxBytes) {

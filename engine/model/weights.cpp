@@ -103,7 +103,7 @@ class GgufModelReader {
     }
     int readSize(const std::string& key, std::optional<int64_t> fallback) const {
         const int64_t value = file_->getInt(key, fallback.value_or(-1));
-        if (value < 0 && file_->metadata().count(key) == 0) {
+        if (value < 0 && !file_->metadata().contains(key)) {
             fail(ErrorKind::kBadFile, "the key " + key + " is missing");
         }
         if (value < 0 || value > kMaxSize) {
@@ -191,7 +191,7 @@ void GgufModelReader::refuseWhatWouldBeIgnored() const {
         }
     }
     for (const GgufTensor& tensor : file_->tensors()) {
-        if (used_.count(tensor.name) == 0) {
+        if (!used_.contains(tensor.name)) {
             fail(ErrorKind::kUnsupported, "the tensor " + quotedForMessage(tensor.name) +
                                               " is not part of the supported llama architecture");
         }
@@ -266,7 +266,7 @@ float randomNormal(uint64_t seed, uint64_t tensor_idx, uint64_t element_idx) {
         sum += static_cast<int64_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) +
                                     ((bits >> 32) & 0xffff) + (bits >> 48));
     }
-    return static_cast<float>(sum - 6 * 65535) * 0x1p-16f;
+    return static_cast<float>(sum - int64_t{6} * 65535) * 0x1p-16f;
 }
 
 }  // namespace

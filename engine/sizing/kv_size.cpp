@@ -65,7 +65,7 @@ LayerBytes layerBytes(const KvShape& shape, KvDtype dtype) {
     LayerBytes bytes;
     const bool is_int8 = dtype == KvDtype::kInt8;
     const int64_t value_bytes = dtype == KvDtype::kF32 ? 4 : is_int8 ? 1 : 2;
-    constexpr int64_t kScaleBytes = 4;  // one f32 per token and plane
+    static constexpr int64_t kScaleBytes = 4;  // one f32 per token and plane
     const bool is_latent = shape.latent_dim != 0;
     checkAtLeast("the number of layers", shape.num_layers, 1);
     checkAtLeast("the number of local layers", shape.num_local_layers, 0);
