@@ -8,9 +8,6 @@ namespace kvlab {
 // What passes between the program and libkvlab_cuda.so, which is loaded at run time so that neither
 // the program nor its start depends on a driver or toolkit. Plain C types only.
 
-// Goes up with every change below: a plugin of another build is refused instead of misread.
-constexpr int32_t kCudaPluginVersion = 1;
-
 struct CudaDevice {
     char name[256];
     int64_t memory_bytes;
@@ -23,6 +20,10 @@ struct CudaProbe {
     CudaDevice devices[kMaxDevices];
     char reason[256];
 };
+
+// A plugin of another build is refused instead of misread: the first number goes up with every
+// change of meaning, and the size changes by itself with most changes of shape.
+constexpr int32_t kCudaPluginVersion = 1 * 1'000'000 + static_cast<int32_t>(sizeof(CudaProbe));
 
 // extern "C" in the plugin, under this name. Fills `probe` if the caller's version is the plugin's
 // own; returns the plugin's version. Never throws; without a driver or device it says so.
