@@ -672,7 +672,7 @@ def main():
             if last_of_stage:
                 shutil.copyfile(checkpoint, os.path.join(args.work_dir, f"after-{stage}.pt"))
             with open(args.log, "w", newline="") as file:
-                writer = csv.DictWriter(file, fields)
+                writer = csv.DictWriter(file, fields, lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(rows)
             last_save = now
