@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #pragma once
 
-#include <QObject>
 #include <memory>
 #include <optional>
+#include <span>
+
+#include <QObject>
+#include <QString>
 
 #include "engine/trace/run_log.h"
 
 namespace kvlab {
 
-// What the reader points at. Hover previews, click locks, Esc clears; every view lights up the same thing.
+// What the reader points at. Hover previews, click locks, Esc clears; every view lights up the same
+// thing.
 struct Selection {
     std::optional<BlockId> block;
     std::optional<SequenceId> sequence;
@@ -18,8 +22,9 @@ struct Selection {
     bool operator==(const Selection&) const = default;
 };
 
-// The one shared UI state: log, cursor, folded state, selection. Views are functions of it and hold no engine
-// pointer; they repaint on its signals. A live run grows the log while the cursor may stay in the past.
+// The one shared UI state: log, cursor, folded state, selection. Views are functions of it and hold
+// no engine pointer; they repaint on its signals. A live run grows the log while the cursor may
+// stay in the past.
 class RunHub : public QObject {
     Q_OBJECT
 
@@ -37,19 +42,31 @@ class RunHub : public QObject {
     const Selection& shown() const { return locked_.empty() ? hovered_ : locked_; }
     const Selection& locked() const { return locked_; }
 
-    void setLog(std::shared_ptr<RunLog> log, bool live);  // cursor to the start
-    // Adds a step of the live run; follows it when the cursor stood at the end and following() is on.
-    void appendStep(std::shared_ptr<const StepTrace> step);
+    void setLog(std::shared_ptr<RunLog> log, bool live);  // cursor to the start, nothing selected
+    // Adds a step of the live run; follows it when the cursor stood at the end and following() is
+    // on. A step that contradicts the log is left out, ends the live run and is told by
+    // logDamaged(); false then.
+    bool appendStep(std::shared_ptr<const StepTrace> step);
+    // The same for the steps of one frame: one logGrew() and at most one cursorMoved() for all of
+    // them.
+    bool appendSteps(std::span<const std::shared_ptr<const StepTrace>> steps);
     void setLive(bool live);
     bool following() const { return following_; }
     void setFollowing(bool following);
     void setCursor(Cursor cursor);
+    // To the moment just after this entry, with lastApplied() set to it however far the way was.
+    void setCursorAfter(Cursor entry);
     void hover(const Selection& selection);
     void lock(const Selection& selection);  // an empty one clears
 
-    // Entries that the last forward move of one entry or event applied, for "being written now" rings; none after a
-    // jump. Index into log().step(step).events[event].
+    // Entry that the last forward move of one entry or event applied, for "being written now" rings
+    // (the last entry of a whole event); none after a jump. Index into
+    // log().step(step).events[event].
     std::optional<Cursor> lastApplied() const { return last_applied_; }
+
+    // The step that "this step" means in every view: the one the cursor is inside of, else the one
+    // it stands behind; none before the first.
+    std::optional<int64_t> currentStep() const;
 
   signals:
     void logReset();
@@ -57,8 +74,11 @@ class RunHub : public QObject {
     void cursorMoved();
     void selectionChanged();
     void liveChanged();
+    void logDamaged(const QString& message);
 
   private:
+    void moveTo(Cursor cursor, std::optional<Cursor> applied);
+
     std::shared_ptr<RunLog> log_;
     CacheState state_;
     Cursor cursor_;

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "app/gui/run/session_worker.h"
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+#include <iterator>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <QMetaObject>
+
+namespace kvlab {
+
+// What the run thread left for the window's thread. Each run has its own, so a replaced run cannot
+// be heard.
+struct SessionWorker::Mailbox {
+    struct Progress {
+        SessionPhase phase;
+        double fraction;
+        std::string text;
+    };
+
+    std::mutex mutex;
+    SessionWorker* worker = nullptr;  // outlives every session, see ~SessionWorker
+    bool wake_posted = false;
+    std::optional<Progress> progress;  // the newest
+    std::shared_ptr<const RunInfo> info;
+    std::deque<std::shared_ptr<const StepTrace>> steps;
+    std::shared_ptr<const RunResult> result;
+    std::optional<std::string> failure;
+
+    template <class Change>
+    void put(Change change) {
+        std::lock_guard lock(mutex);
+        change(*this);
+        if (!wake_posted) {
+            wake_posted = true;
+            QMetaObject::invokeMethod(
+                worker, [w = worker] { w->wake(); }, Qt::QueuedConnection);
+        }
+    }
+};
+
+SessionWorker::SessionWorker(QObject* parent) : QObject(parent) {
+    frame_timer_.setSingleShot(true);
+    frame_timer_.setTimerType(Qt::PreciseTimer);
+    connect(&frame_timer_, &QTimer::timeout, this, &SessionWorker::deliver);
+    reap_timer_.setInterval(200);
+    connect(&reap_timer_, &QTimer::timeout, this, &SessionWorker::reapSessions);
+    since_delivery_.start();
+}
+
+SessionWorker::~SessionWorker() {
+    // All are told to stop before the first is joined.
+    if (session_) {
+        session_->cancel();
+    }
+    session_.reset();
+    retired_.clear();
+}
+
+void SessionWorker::start(const RunConfig& config) {
+    retireSession();
+    mailbox_ = std::make_shared<Mailbox>();
+    mailbox_->worker = this;
+    SessionCallbacks callbacks;
+    callbacks.on_progress = [box = mailbox_](SessionPhase phase, double fraction,
+                                             const std::string& text) {
+        box->put([&](Mailbox& m) { m.progress = Mailbox::Progress{phase, fraction, text}; });
+    };
+    callbacks.on_started = [box = mailbox_](std::shared_ptr<const RunInfo> info) {
+        box->put([&](Mailbox& m) { m.info = std::move(info); });
+    };
+    callbacks.on_step = [box = mailbox_](std::shared_ptr<const StepTrace> step) {
+        box->put([&](Mailbox& m) { m.steps.push_back(std::move(step)); });
+    };
+    callbacks.on_finished = [box = mailbox_](const RunResult& result) {
+        auto shared = std::make_shared<const RunResult>(result);
+        box->put([&](Mailbox& m) { m.result = std::move(shared); });
+    };
+    callbacks.on_failed = [box = mailbox_](const std::string& message) {
+        box->put([&](Mailbox& m) { m.failure = message; });
+    };
+    running_ = true;
+    paused_ = false;
+    try {
+        session_ = std::make_unique<Session>(std::move(callbacks));
+        session_->start(config);
+    } catch (const std::exception& error) {
+        const std::string message = error.what();
+        mailbox_->put([&](Mailbox& m) { m.failure = message; });
+    }
+}
+
+void SessionWorker::cancel() {
+    if (session_) {
+        session_->setPaused(false);
+        session_->cancel();
+    }
+    paused_ = false;
+}
+
+void SessionWorker::abandon() {
+    retireSession();
+    mailbox_.reset();
+    running_ = false;
+    paused_ = false;
+}
+
+void SessionWorker::setPaused(bool paused) {
+    if (session_ && running_) {
+        paused_ = paused;
+        session_->setPaused(paused);
+    }
+}
+
+void SessionWorker::wake() {
+    // Also reached by the last wake-ups of a replaced run; then there is nothing new to tell.
+    if (frame_timer_.isActive()) {
+        return;
+    }
+    const qint64 elapsed_ms = since_delivery_.elapsed();
+    if (elapsed_ms >= kFrameMs) {
+        deliver();
+    } else {
+        frame_timer_.start(static_cast<int>(kFrameMs - elapsed_ms));
+    }
+}
+
+void SessionWorker::deliver() {
+    const std::shared_ptr<Mailbox> box = mailbox_;
+    if (!box) {
+        return;
+    }
+    std::optional<Mailbox::Progress> progress;
+    std::shared_ptr<const RunInfo> info;
+    std::vector<std::shared_ptr<const StepTrace>> steps;
+    std::shared_ptr<const RunResult> result;
+    std::optional<std::string> failure;
+    bool more = false;
+    {
+        std::lock_guard lock(box->mutex);
+        box->wake_posted = false;
+        progress = std::exchange(box->progress, std::nullopt);
+        info = std::exchange(box->info, nullptr);
+        const size_t count = std::min(box->steps.size(), size_t{kMaxStepsPerFrame});
+        const auto last = box->steps.begin() + static_cast<std::ptrdiff_t>(count);
+        steps.assign(std::make_move_iterator(box->steps.begin()), std::make_move_iterator(last));
+        box->steps.erase(box->steps.begin(), last);
+        more = !box->steps.empty();
+        if (!more) {
+            result = std::exchange(box->result, nullptr);
+            failure = std::exchange(box->failure, std::nullopt);
+        }
+        if (more) {
+            box->wake_posted = true;
+            frame_timer_.start(kFrameMs);
+        }
+    }
+    since_delivery_.restart();
+
+    // A slot may start another run, which replaces the mailbox; what is left of this one is then
+    // nobody's.
+    const auto is_current = [&] { return mailbox_ == box; };
+    if (info && is_current()) {
+        emit runStarted(info);
+    }
+    if (!steps.empty() && is_current()) {
+        emit stepsReceived(steps);
+    }
+    if (progress && is_current()) {
+        emit progressChanged(progress->phase, progress->fraction,
+                             QString::fromStdString(progress->text));
+    }
+    if (is_current() && (result || failure)) {
+        running_ = false;
+        paused_ = false;
+        if (failure) {
+            emit failed(QString::fromStdString(*failure));
+        } else {
+            emit finished(result);
+        }
+    }
+}
+
+void SessionWorker::retireSession() {
+    if (!session_) {
+        return;
+    }
+    session_->setPaused(false);
+    session_->cancel();
+    retired_.push_back(std::move(session_));
+    running_ = false;
+    reap_timer_.start();
+}
+
+void SessionWorker::reapSessions() {
+    std::erase_if(retired_,
+                  [](const std::unique_ptr<Session>& session) { return !session->isRunning(); });
+    if (retired_.empty()) {
+        reap_timer_.stop();
+    }
+}
+
+}  // namespace kvlab

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <QElapsedTimer>
+#include <QObject>
+#include <QString>
+#include <QTimer>
+
+#include "engine/session/session.h"
+
+namespace kvlab {
+
+// Owns the engine's run thread and hands its finished values to the window's thread.
+//
+//   run thread  ──on_step──▶ mailbox ──one queued wake-up──▶ window's thread, at most once a frame
+//
+// Steps that arrive between two frames leave as one batch; a fast run is told in bounded portions,
+// one a frame, and no step is lost. finished() and failed() come after the last step of their run
+// was told. A run that was replaced is cancelled and joined later, so nothing ever waits for the
+// engine on the window's thread; its signals end at once.
+class SessionWorker : public QObject {
+    Q_OBJECT
+
+  public:
+    static constexpr int kFrameMs = 16;
+    static constexpr int kMaxStepsPerFrame = 64;
+
+    explicit SessionWorker(QObject* parent = nullptr);
+    ~SessionWorker() override;  // cancels and joins
+
+    bool isRunning() const { return running_; }  // until finished() or failed() was told
+    bool isPaused() const { return paused_; }
+
+  public slots:
+    void start(const kvlab::RunConfig& config);  // cancels the run before
+    void cancel();                               // finished() follows, after the current step
+    void abandon();                              // cancels too, but nothing more is told
+    void setPaused(bool paused);
+
+  signals:
+    void progressChanged(kvlab::SessionPhase phase, double fraction, const QString& text);
+    void runStarted(std::shared_ptr<const kvlab::RunInfo> info);
+    void stepsReceived(std::span<const std::shared_ptr<const kvlab::StepTrace>> steps);
+    void finished(std::shared_ptr<const kvlab::RunResult> result);
+    void failed(const QString& message);
+
+  private:
+    struct Mailbox;
+
+    void wake();
+    void deliver();
+    void retireSession();
+    void reapSessions();
+
+    std::shared_ptr<Mailbox> mailbox_;
+    std::unique_ptr<Session> session_;
+    std::vector<std::unique_ptr<Session>> retired_;
+    QTimer frame_timer_, reap_timer_;
+    QElapsedTimer since_delivery_;
+    bool running_ = false;
+    bool paused_ = false;
+};
+
+}  // namespace kvlab
