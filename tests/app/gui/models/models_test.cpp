@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include <QAbstractItemModelTester>
+#include <QSignalSpy>
+#include <QtTest>
+
+#include "app/gui/models/block_pool_model.h"
+#include "app/gui/models/block_table_model.h"
+#include "app/gui/models/sequence_list_model.h"
+#include "app/gui/models/step_list_model.h"
+#include "tests/support/log_builder.h"
+
+namespace kvlab {
+
+// Every model under the model tester while the hub moves, grows, selects and changes its log.
+class ModelsTest : public QObject {
+    Q_OBJECT
+
+    static QString text(const QAbstractItemModel& model, int row, int column) {
+        return model.index(row, column).data().toString();
+    }
+
+    static void exercise(RunHub& hub) {
+        const LogScript script{.prompt_len = 2001, .release = true};
+        const auto steps = scriptedSteps(script);
+        hub.setLog(std::make_shared<RunLog>(scriptedInfo(script)), true);
+        hub.setFollowing(true);
+        for (size_t i = 0; i < steps.size(); i += 7) {
+            hub.appendSteps({steps.data() + i, std::min<size_t>(7, steps.size() - i)});
+        }
+        hub.setLive(false);
+        for (int64_t s = 0; s < 7; ++s) {
+            hub.setCursor({s, 0, 0});
+        }
+        for (int i = 0; i < 150; ++i) {
+            hub.setCursor(hub.log().nextEntry(hub.cursor()));
+        }
+        Selection selection;
+        for (int s = 0; s < 8; ++s) {
+            selection.sequence = SequenceId(s);
+            hub.lock(selection);
+        }
+        hub.setCursor(hub.log().begin());
+        hub.setCursor(hub.log().end());
+        for (int i = 0; i < 150; ++i) {
+            hub.setCursor(hub.log().previousEntry(hub.cursor()));
+        }
+        hub.setLog(
+            scriptedLog(
+                {.prompt_len = 40, .num_samples = 2, .num_decode_steps = 3, .num_blocks = 20}),
+            false);
+        hub.setCursor(hub.log().end());
+        hub.setLog(nullptr, false);
+    }
+
+  private slots:
+    void passTheModelTester_data() {
+        QTest::addColumn<int>("which");
+        QTest::newRow("block pool") << 0;
+        QTest::newRow("block table") << 1;
+        QTest::newRow("sequences") << 2;
+        QTest::newRow("steps") << 3;
+    }
+    void passTheModelTester() {
+        QFETCH(int, which);
+        RunHub hub;
+        std::unique_ptr<QAbstractItemModel> model;
+        switch (which) {
+            case 0:
+                model = std::make_unique<BlockPoolModel>(&hub);
+                break;
+            case 1:
+                model = std::make_unique<BlockTableModel>(&hub);
+                break;
+            case 2:
+                model = std::make_unique<SequenceListModel>(&hub);
+                break;
+            default:
+                model = std::make_unique<StepListModel>(&hub);
+        }
+        QAbstractItemModelTester tester(model.get(),
+                                        QAbstractItemModelTester::FailureReportingMode::QtTest);
+        exercise(hub);
+    }
+
+    void poolTellsSharedBlocks() {
+        RunHub hub;
+        hub.setLog(scriptedLog(), false);
+        BlockPoolModel model(&hub);
+        QCOMPARE(text(model, 37, BlockPoolModel::kState), QString("free"));
+        hub.setCursor(hub.log().end());
+        QCOMPARE(model.rowCount(), 286);
+        QCOMPARE(text(model, 37, BlockPoolModel::kState), QString("shared"));
+        QCOMPARE(text(model, 37, BlockPoolModel::kRefCount), QString("8"));
+        QCOMPARE(text(model, 37, BlockPoolModel::kOwners), QString("A B C D E F G H"));
+        QCOMPARE(text(model, 37, BlockPoolModel::kFilled), QString("16 of 16"));
+    }
+
+    void tableFollowsTheSelectedSequence() {
+        RunHub hub;
+        hub.setLog(scriptedLog(), false);
+        hub.setCursor(hub.log().end());
+        BlockTableModel model(&hub);
+        QSignalSpy changed(&model, &BlockTableModel::sequenceChanged);
+        QCOMPARE(model.rowCount(), 132);
+        Selection selection;
+        selection.sequence = SequenceId(7);
+        hub.lock(selection);
+        QCOMPARE(changed.count(), 1);
+        QCOMPARE(text(model, 37, BlockTableModel::kBlock), QString("37"));
+        QCOMPARE(text(model, 131, BlockTableModel::kFilled), QString("4 of 16"));
+        QCOMPARE(text(model, 131, BlockTableModel::kPositions), QString("2,096 to 2,111"));
+        hub.lock({});
+        QCOMPARE(model.sequence().value, 7);
+    }
+
+    void inactiveModelsFollowNothingAndCatchUp() {
+        RunHub hub;
+        hub.setLog(scriptedLog(), false);
+        SequenceListModel model(&hub);
+        model.setActive(false);
+        hub.setCursor(hub.log().end());
+        QCOMPARE(model.rowCount(), 0);
+        model.setActive(true);
+        QCOMPARE(model.rowCount(), 8);
+        QCOMPARE(text(model, 0, SequenceListModel::kCached), QString("2,100"));
+        QCOMPARE(text(model, 0, SequenceListModel::kTokens), QString("2,101"));
+    }
+
+    void everyRowFindsItsEntry() {
+        RunHub hub;
+        hub.setLog(scriptedLog(), false);
+        StepListModel model(&hub);
+        Cursor at = hub.log().begin();
+        for (int row = 0; row < model.rowCount(); ++row) {
+            QVERIFY(model.cursorOf(row) == at);
+            QVERIFY(!text(model, row, StepListModel::kText).isEmpty());
+            at = hub.log().nextEntry(at);
+            hub.setCursor(at);
+            QCOMPARE(model.currentRow(), row);
+        }
+        QVERIFY(at == hub.log().end());
+    }
+};
+
+}  // namespace kvlab
+
+QTEST_MAIN(kvlab::ModelsTest)
+#include "models_test.moc"
