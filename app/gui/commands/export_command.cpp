@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "app/gui/commands/export_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <memory>
+
+#include <QString>
+
+#include "app/gui/export/figure.h"
+#include "app/gui/panels/lesson_panel.h"
+#include "engine/error.h"
+#include "engine/session/session.h"
+#include "engine/trace/trace_io.h"
+#include "lessons/lesson_loader.h"
+
+namespace kvlab {
+
+namespace {
+
+struct Source {
+    std::shared_ptr<RunLog> log;
+    std::optional<int64_t> step;  // of the lesson's stop
+};
+
+void list(const std::vector<Lesson>& lessons) {
+    std::printf("views    ");
+    for (const std::string& view : figureViews()) {
+        std::printf(" %s", view.c_str());
+    }
+    std::printf("\nformats   svg png pdf\n");
+    for (const Lesson& lesson : lessons) {
+        std::printf("lesson    %s, stops 1 to %zu, runs", lesson.id.c_str(), lesson.stops.size());
+        for (const LessonRun& run : lesson.runs) {
+            std::printf(" %s", run.id.c_str());
+        }
+        std::printf("\n");
+    }
+}
+
+Source playLesson(const Lesson& lesson, const ExportOptions& options) {
+    Source source;
+    std::string run_id = options.run;
+    if (options.stop) {
+        if (*options.stop < 1 || *options.stop > static_cast<int>(lesson.stops.size())) {
+            throw EngineError(ErrorKind::kBadArgument, "lesson " + lesson.id + " has stops 1 to " +
+                                                           std::to_string(lesson.stops.size()));
+        }
+        for (int i = 0; i < *options.stop; ++i) {
+            const LessonStop& stop = lesson.stops[static_cast<size_t>(i)];
+            if (!stop.run.empty() && options.run.empty()) {
+                run_id = stop.run;
+            }
+            if (stop.step >= 0) {
+                source.step = stop.step;
+            }
+        }
+    }
+    const LessonRun* run = nullptr;
+    std::string known;
+    for (const LessonRun& candidate : lesson.runs) {
+        known += (known.empty() ? "" : ", ") + candidate.id;
+        if (!run && (run_id.empty() || candidate.id == run_id)) {
+            run = &candidate;
+        }
+    }
+    if (!run) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "lesson " + lesson.id + " has no run " + run_id + "; it has " + known);
+    }
+    SessionCallbacks callbacks;
+    callbacks.on_started = [&](std::shared_ptr<const RunInfo> info) {
+        source.log = std::make_shared<RunLog>(*info);
+    };
+    callbacks.on_step = [&](std::shared_ptr<const StepTrace> step) {
+        source.log->append(std::move(step));
+    };
+    runToEnd(run->config, callbacks);
+    return source;
+}
+
+Source loadSource(const ExportOptions& options, const std::vector<Lesson>& lessons) {
+    for (const Lesson& lesson : lessons) {
+        if (lesson.id == options.source) {
+            return playLesson(lesson, options);
+        }
+    }
+    if (!std::filesystem::exists(options.source)) {
+        throw EngineError(
+            ErrorKind::kBadArgument,
+            options.source + " is neither a lesson nor a trace file; see kvlab export --list");
+    }
+    if (!options.run.empty() || options.stop) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--run and --stop belong to lessons; a trace has --step");
+    }
+    LoadedTrace trace = loadTrace(options.source);
+    if (!trace.damage.empty()) {
+        std::fprintf(stderr, "kvlab: the trace is used up to its damage: %s\n",
+                     trace.damage.c_str());
+    }
+    return {trace.log, std::nullopt};
+}
+
+}  // namespace
+
+int runExport(const ExportOptions& options) {
+    try {
+        const std::vector<Lesson> lessons = loadLessons(lessonsFolder(), "en");
+        if (options.list) {
+            list(lessons);
+            return 0;
+        }
+        // Both are checked before a run of seconds.
+        const FigureFormat format =
+            figureFormatOf(options.format.empty() ? options.output : options.format);
+        const std::vector<std::string>& views = figureViews();
+        if (std::find(views.begin(), views.end(), options.view) == views.end()) {
+            throw EngineError(ErrorKind::kBadArgument,
+                              "there is no view " + options.view + "; see kvlab export --list");
+        }
+        FigureOptions figure;
+        figure.theme = options.theme;
+        figure.title = options.title;
+        figure.footer = options.footer;
+        figure.scale = options.scale;
+        if (options.width > 0) {
+            figure.width_px = options.width;
+        }
+        if (!options.select.empty()) {
+            const auto link = parseLessonLink(QString::fromStdString(options.select));
+            if (!link || link->kind != LessonLink::Kind::kBlock) {
+                throw EngineError(ErrorKind::kBadArgument, "--select is written as kv:block/37");
+            }
+            figure.block = BlockId(link->number);
+        }
+        const Source source = loadSource(options, lessons);
+        const std::optional<int64_t> step = options.step ? options.step : source.step;
+        if (step && (*step < 0 || *step > source.log->numSteps())) {
+            throw EngineError(ErrorKind::kBadArgument, "the run has steps 0 to " +
+                                                           std::to_string(source.log->numSteps()) +
+                                                           ", not " + std::to_string(*step));
+        }
+        const Cursor cursor = step ? Cursor{*step, 0, 0} : source.log->end();
+        exportFigure(options.view, *source.log, cursor, figure, format, options.output);
+        return 0;
+    } catch (const EngineError& error) {
+        std::fprintf(stderr, "kvlab: %s\n", error.what());
+        return error.kind() == ErrorKind::kBadArgument || error.kind() == ErrorKind::kUnsupported
+                   ? 2
+                   : 1;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "kvlab: %s\n", error.what());
+        return 1;
+    }
+}
+
+}  // namespace kvlab

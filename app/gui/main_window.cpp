@@ -1,0 +1,688 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "app/gui/main_window.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <QApplication>
+#include <QDockWidget>
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QHBoxLayout>
+#include <QKeyEvent>
+#include <QLabel>
+#include <QLineEdit>
+#include <QPainter>
+#include <QPushButton>
+#include <QSplitter>
+#include <QTableView>
+#include <QThread>
+#include <QToolButton>
+#include <QVBoxLayout>
+
+#include "app/gui/export/figure.h"
+#include "app/gui/panels/banner.h"
+#include "app/gui/panels/header_bar.h"
+#include "app/gui/panels/inspector_panel.h"
+#include "app/gui/panels/key_sheet.h"
+#include "app/gui/panels/lesson_panel.h"
+#include "app/gui/panels/tables_panel.h"
+#include "app/gui/panels/transport_bar.h"
+#include "app/gui/panels/widgets.h"
+#include "app/gui/provenance.h"
+#include "app/gui/style_sheet.h"
+#include "app/gui/views/memory_view.h"
+#include "app/gui/views/sequence_text_view.h"
+#include "app/gui/views/sharing_view.h"
+#include "app/gui/views/timeline_view.h"
+#include "engine/error.h"
+#include "lessons/lesson_loader.h"
+#include "lessons/lesson_runner.h"
+
+namespace kvlab {
+
+namespace {
+
+constexpr int kGap = 12;  // between cards, px
+
+// What a dock is dragged by: a strip with six dots instead of a title.
+class DockGrip : public QWidget {
+  public:
+    explicit DockGrip(const QString& name, QWidget* parent) : QWidget(parent) {
+        setToolTip(QMainWindow::tr("Drag to move this panel; Ctrl+R puts it back"));
+        setAccessibleName(name);
+        setCursor(Qt::OpenHandCursor);
+        setFixedHeight(9);
+    }
+    void setColors(const QColor& panel, const QColor& dots) {
+        panel_ = panel;
+        dots_ = dots;
+        update();
+    }
+
+  protected:
+    void paintEvent(QPaintEvent*) override {
+        QPainter painter(this);
+        painter.fillRect(rect(), panel_);
+        painter.setRenderHint(QPainter::Antialiasing);
+        painter.setPen(Qt::NoPen);
+        painter.setBrush(dots_);
+        for (int i = -2; i <= 2; ++i) {
+            painter.drawEllipse(QPointF(width() / 2.0 + i * 6, height() / 2.0 + 1), 1.2, 1.2);
+        }
+    }
+
+  private:
+    QColor panel_, dots_;
+};
+
+QDockWidget* makeDock(const QString& name, const char* id, QWidget* widget, QMainWindow* room) {
+    auto* dock = new QDockWidget(name, room);
+    dock->setObjectName(QLatin1String(id));
+    dock->setFeatures(QDockWidget::DockWidgetMovable);
+    dock->setTitleBarWidget(new DockGrip(name, dock));
+    dock->setWidget(widget);
+    return dock;
+}
+
+QString shapeText(const ModelConfig& model) {
+    return MainWindow::tr("%1 layers · %2 query / %3 KV heads")
+        .arg(model.num_layers)
+        .arg(model.num_heads)
+        .arg(model.num_kv_heads);
+}
+
+}  // namespace
+
+MainWindow::MainWindow(ThemeKind theme, double scale)
+    : playback_(&hub_), theme_kind_(theme), scale_(scale) {
+    setWindowTitle(tr("KV Lab"));
+    buildRoom();
+    wireRun();
+    applyLook();
+    qApp->installEventFilter(this);
+}
+
+MainWindow::~MainWindow() {
+    qApp->removeEventFilter(this);
+    if (trace_thread_) {
+        trace_thread_->wait();
+    }
+    // The parts still listen to the hub while Qt deletes them after our members are gone.
+    hub_.disconnect();
+    worker_.disconnect();
+    playback_.disconnect();
+    delete takeCentralWidget();
+}
+
+void MainWindow::buildRoom() {
+    auto* page = new QWidget(this);
+    page->setObjectName(QStringLiteral("page"));
+    auto* column = new QVBoxLayout(page);
+    column->setContentsMargins(0, 0, 0, 0);
+    column->setSpacing(0);
+    header_ = new HeaderBar(page);
+    column->addWidget(header_);
+    banner_ = new Banner(page);
+    column->addWidget(banner_);
+
+    room_ = new QMainWindow(page);
+    room_->setWindowFlags(Qt::Widget);
+    room_->setDockNestingEnabled(true);
+    for (const auto corner : {Qt::TopLeftCorner, Qt::BottomLeftCorner}) {
+        room_->setCorner(corner, Qt::LeftDockWidgetArea);
+    }
+    for (const auto corner : {Qt::TopRightCorner, Qt::BottomRightCorner}) {
+        room_->setCorner(corner, Qt::RightDockWidgetArea);
+    }
+    column->addWidget(room_, 1);
+
+    memory_view_ = new MemoryView(&hub_, room_);
+    sharing_view_ = new SharingView(&hub_, room_);
+    text_view_ = new SequenceTextView(&hub_, room_);
+    auto* centre = new QWidget(room_);
+    centre->setObjectName(QStringLiteral("page"));
+    auto* centre_column = new QVBoxLayout(centre);
+    centre_column->setContentsMargins(kGap, kGap, kGap, kGap);
+    rows_ = new QSplitter(Qt::Vertical, centre);
+    rows_->setHandleWidth(kGap);
+    rows_->setChildrenCollapsible(false);
+    rows_->addWidget(memory_view_);
+    columns_ = new QSplitter(Qt::Horizontal, rows_);
+    columns_->setHandleWidth(kGap);
+    columns_->setChildrenCollapsible(false);
+    columns_->addWidget(sharing_view_);
+    columns_->addWidget(text_view_);
+    rows_->addWidget(columns_);
+    centre_column->addWidget(rows_);
+    room_->setCentralWidget(centre);
+
+    lesson_panel_ = new LessonPanel(&hub_, room_);
+    inspector_ = new InspectorPanel(&hub_, room_);
+    tables_ = new TablesPanel(&hub_, room_);
+    lesson_dock_ = makeDock(tr("Lesson"), "lessonDock", lesson_panel_, room_);
+    inspector_dock_ = makeDock(tr("Inspector"), "inspectorDock", inspector_, room_);
+    tables_dock_ = makeDock(tr("Tables"), "tablesDock", tables_, room_);
+    room_->addDockWidget(Qt::LeftDockWidgetArea, lesson_dock_);
+    room_->addDockWidget(Qt::RightDockWidgetArea, inspector_dock_);
+    room_->addDockWidget(Qt::BottomDockWidgetArea, tables_dock_);
+    tables_dock_->hide();
+
+    auto* timeline_bar = new QWidget(page);
+    timeline_bar->setObjectName(QStringLiteral("timelineBar"));
+    auto* timeline_row = new QHBoxLayout(timeline_bar);
+    timeline_row->setContentsMargins(0, 1, 0, 0);
+    timeline_row->setSpacing(0);
+    transport_ = new TransportBar(&hub_, &playback_, timeline_bar);
+    timeline_view_ = new TimelineView(&hub_, timeline_bar);
+    timeline_row->addWidget(transport_);
+    timeline_row->addWidget(timeline_view_, 1);
+    column->addWidget(timeline_bar);
+
+    page->setFocusPolicy(Qt::ClickFocus);
+    setCentralWidget(page);
+    setMinimumSize(960, 600);
+}
+
+void MainWindow::wireRun() {
+    connect(header_, &HeaderBar::themeToggled, this, &MainWindow::toggleTheme);
+    connect(header_, &HeaderBar::exportRequested, this, &MainWindow::exportDialog);
+    connect(header_, &HeaderBar::openRequested, this, &MainWindow::openTraceDialog);
+    connect(header_, &HeaderBar::keysRequested, this, &MainWindow::showKeys);
+    connect(header_, &HeaderBar::cancelRequested, &worker_, &SessionWorker::cancel);
+
+    connect(&worker_, &SessionWorker::runStarted, this, [this](const auto& info) {
+        log_ = std::make_shared<RunLog>(*info);
+        hub_.setLog(log_, true);
+        showRunInfo(*info);
+        if (pending_step_) {
+            return;
+        }
+        playback_.play();
+    });
+    connect(&worker_, &SessionWorker::stepsReceived, &hub_, &RunHub::appendSteps);
+    connect(&worker_, &SessionWorker::progressChanged, this,
+            [this](SessionPhase, double fraction, const QString& text) {
+                header_->showProgress(text, fraction);
+            });
+    connect(&worker_, &SessionWorker::finished, this, [this](const auto& result) {
+        header_->hideProgress();
+        hub_.setLive(false);
+        if (result->cancelled) {
+            banner_->showMessage(
+                tr("The run was stopped; what it did so far stays on the timeline."), false);
+        } else {
+            finished_runs_[run_id_] = log_;
+            lesson_panel_->recordRun(run_id_, result->metrics);
+        }
+        if (pending_step_) {
+            // The run ended before that step.
+            playback_.toEnd();
+        }
+    });
+    connect(&worker_, &SessionWorker::failed, this, &MainWindow::fail);
+    connect(&hub_, &RunHub::logDamaged, this, [this](const QString& message) {
+        worker_.abandon();
+        fail(message);
+    });
+    connect(&hub_, &RunHub::logGrew, this, &MainWindow::onLogGrew);
+    connect(&playback_, &Playback::movedByHand, this, [this] { pending_step_.reset(); });
+
+    connect(lesson_panel_, &LessonPanel::stopShown, this, &MainWindow::onStopShown);
+    connect(lesson_panel_, &LessonPanel::stepRequested, this, &MainWindow::requestStep);
+    connect(lesson_panel_, &LessonPanel::lessonRequested, this, [this] {
+        try {
+            openLesson(loadLesson(lessonsFolder(), "best-of-8", "en"));
+        } catch (const std::exception& error) {
+            fail(QString::fromUtf8(error.what()));
+        }
+    });
+    connect(tables_, &TablesPanel::cursorRequested, &playback_, &Playback::seek);
+}
+
+// --- runs
+// -----------------------------------------------------------------------------------------
+
+void MainWindow::openLesson(Lesson lesson, int stop) {
+    try {
+        computeFormulas(lesson);
+    } catch (const std::exception& error) {
+        fail(QString::fromUtf8(error.what()));
+    }
+    const QString title = QString::fromStdString(lesson.title);
+    header_->setPlace(tr("Lesson %1  %2").arg(lesson.order).arg(title));
+    setWindowTitle(tr("%1 – KV Lab").arg(title));
+    run_id_.clear();
+    finished_runs_.clear();
+    pending_step_.reset();
+    hub_.setLog(nullptr, false);
+    lesson_panel_->setLesson(std::move(lesson));
+    const Lesson& shown = lesson_panel_->lesson();
+    stop = std::clamp(stop, 0, std::max(0, static_cast<int>(shown.stops.size()) - 1));
+    // A stop without a run of its own keeps the one of the stops before it.
+    std::string run = shown.runs.empty() ? std::string() : shown.runs.front().id;
+    for (int i = 0; i <= stop && i < static_cast<int>(shown.stops.size()); ++i) {
+        if (!shown.stops[static_cast<size_t>(i)].run.empty()) {
+            run = shown.stops[static_cast<size_t>(i)].run;
+        }
+    }
+    startRun(run);
+    if (stop > 0) {
+        lesson_panel_->goToStop(stop);
+    }
+}
+
+void MainWindow::startRun(const std::string& run_id) {
+    for (const LessonRun& run : lesson_panel_->lesson().runs) {
+        if (run.id == run_id) {
+            run_id_ = run_id;
+            pending_step_.reset();
+            playback_.pause();
+            const auto finished = finished_runs_.find(run_id);
+            if (finished != finished_runs_.end()) {
+                worker_.abandon();
+                log_ = finished->second;
+                showRunInfo(log_->info());
+                hub_.setLog(log_, false);
+                return;
+            }
+            hub_.setLog(nullptr, false);
+            header_->showProgress(tr("loading the model"), -1);
+            worker_.start(run.config);
+            return;
+        }
+    }
+    fail(tr("The lesson names no run “%1”; its files are incomplete.")
+             .arg(QString::fromStdString(run_id)));
+}
+
+void MainWindow::onStopShown(int stop) {
+    const LessonStop& shown = lesson_panel_->lesson().stops[static_cast<size_t>(stop)];
+    if (!shown.run.empty() && shown.run != run_id_) {
+        startRun(shown.run);
+    }
+    if (shown.step >= 0) {
+        requestStep(shown.step);
+    }
+}
+
+void MainWindow::requestStep(qint64 step) {
+    if (hub_.hasLog() && (hub_.log().numSteps() >= step || !hub_.isLive())) {
+        playback_.seek({step, 0, 0});
+    } else if (worker_.isRunning()) {
+        playback_.pause();
+        pending_step_ = step;
+        onLogGrew();
+    }
+}
+
+void MainWindow::onLogGrew() {
+    if (!pending_step_ || !hub_.hasLog()) {
+        return;
+    }
+    if (hub_.log().numSteps() >= *pending_step_) {
+        const qint64 step = *pending_step_;
+        playback_.seek({step, 0, 0});
+    } else {
+        hub_.setCursor(hub_.log().end());
+    }
+}
+
+void MainWindow::fail(const QString& message) {
+    header_->hideProgress();
+    hub_.setLive(false);
+    banner_->showMessage(message, true);
+}
+
+void MainWindow::showRunInfo(const RunInfo& info) {
+    header_->setModel(QString::fromStdString(info.model.name), shapeText(info.model));
+    header_->setBackend(QString::fromStdString(info.backend).toUpper(),
+                        QString::fromStdString(info.device));
+}
+
+void MainWindow::showLog(std::shared_ptr<RunLog> log, const QString& title) {
+    worker_.abandon();
+    header_->hideProgress();
+    pending_step_.reset();
+    playback_.pause();
+    run_id_.clear();
+    const RunInfo& info = log->info();
+    showRunInfo(info);
+    header_->setPlace(title);
+    setWindowTitle(tr("%1 – KV Lab").arg(title));
+    lesson_panel_->showRecording(
+        QString::fromStdString(info.title.empty() ? "Recorded run" : info.title),
+        tr("A recorded run of **%1**: %2, blocks of %3 tokens, a pool of %4 blocks, K and V as "
+           "%5.\n\n"
+           "It was made on %6 with KV Lab %7 and reads without its model: every picture is folded "
+           "from the events of the trace.")
+            .arg(QString::fromStdString(info.model.name), countOf(info.num_samples, "sample"))
+            .arg(info.cache.block_size)
+            .arg(formatCount(info.cache.num_blocks),
+                 QString::fromUtf8(dataTypeName(info.cache.kv_dtype)),
+                 QString::fromStdString(info.device.empty() ? "an unnamed device" : info.device),
+                 QString::fromStdString(info.build)));
+    hub_.setLog(std::move(log), false);
+}
+
+void MainWindow::openTrace(const QString& path) {
+    if (trace_thread_) {
+        return;
+    }
+    worker_.abandon();
+    header_->showProgress(tr("reading %1").arg(QFileInfo(path).fileName()), -1);
+    auto trace = std::make_shared<LoadedTrace>();
+    auto error = std::make_shared<QString>();
+    trace_thread_ = QThread::create([trace, error, file = path.toStdString()] {
+        try {
+            *trace = loadTrace(file);
+        } catch (const std::exception& e) {
+            *error = QString::fromUtf8(e.what());
+        }
+    });
+    connect(trace_thread_, &QThread::finished, this, [this, trace, error, path] {
+        trace_thread_->deleteLater();
+        trace_thread_ = nullptr;
+        finishTrace(trace, QFileInfo(path).fileName(), *error);
+    });
+    trace_thread_->start();
+}
+
+void MainWindow::finishTrace(std::shared_ptr<LoadedTrace> trace,
+                             const QString& name,
+                             const QString& error) {
+    header_->hideProgress();
+    if (!error.isEmpty() || !trace->log) {
+        banner_->showMessage(error.isEmpty() ? tr("%1 holds no run.").arg(name) : error, true);
+    } else {
+        showLog(trace->log, tr("Trace  %1").arg(name));
+        if (!trace->damage.empty()) {
+            banner_->showMessage(tr("This trace is damaged, and is shown up to there: %1")
+                                     .arg(QString::fromStdString(trace->damage)),
+                                 true);
+        } else if (!trace->complete) {
+            banner_->showMessage(
+                tr("This run was cut off before its end; all steps up to there are shown."), false);
+        } else {
+            banner_->hide();
+        }
+    }
+    emit traceOpened();
+}
+
+QString MainWindow::bannerText() const { return banner_->message(); }
+
+// --- look
+// -----------------------------------------------------------------------------------------
+
+void MainWindow::setThemeKind(ThemeKind kind) {
+    if (theme_kind_ != kind) {
+        theme_kind_ = kind;
+        applyLook();
+    }
+}
+
+void MainWindow::toggleTheme() {
+    setThemeKind(theme_kind_ == ThemeKind::kLight ? ThemeKind::kDark : ThemeKind::kLight);
+}
+
+void MainWindow::setScale(double scale) {
+    scale = std::clamp(scale, 0.75, 3.0);
+    if (scale_ != scale) {
+        scale_ = scale;
+        applyLook();
+    }
+}
+
+void MainWindow::applyLook() {
+    const Theme& theme = Theme::of(theme_kind_);
+    qApp->setPalette(paletteOf(theme));
+    qApp->setFont(textFont(kBodyPoints * scale_));
+    qApp->setStyleSheet(styleSheetOf(theme, scale_));
+    header_->setTheme(theme);
+    lesson_panel_->setTheme(theme, scale_);
+    inspector_->setTheme(theme, scale_);
+    transport_->setTheme(theme, scale_);
+    tables_->setScale(scale_);
+    memory_view_->setTheme(theme);
+    sharing_view_->setTheme(theme);
+    text_view_->setTheme(theme);
+    timeline_view_->setTheme(theme);
+    for (QDockWidget* dock : {lesson_dock_, inspector_dock_, tables_dock_}) {
+        static_cast<DockGrip*>(dock->titleBarWidget())->setColors(theme.panel, theme.hairline);
+    }
+    timeline_view_->parentWidget()->setFixedHeight(qRound(176 * std::max(1.0, scale_)));
+}
+
+void MainWindow::showEvent(QShowEvent* event) {
+    QMainWindow::showEvent(event);
+    if (!arranged_) {
+        arranged_ = true;
+        resetLayout();
+        centralWidget()->setFocus();
+    }
+}
+
+void MainWindow::resetLayout() {
+    if (first_layout_.isEmpty()) {
+        first_layout_ = room_->saveState();
+    } else {
+        room_->restoreState(first_layout_);
+    }
+    lesson_dock_->show();
+    inspector_dock_->show();
+    tables_dock_->hide();
+    const int side = std::clamp(width() / 5, qRound(280 * scale_), qRound(340 * scale_));
+    room_->resizeDocks({lesson_dock_, inspector_dock_},
+                       {side, std::clamp(width() / 6, qRound(270 * scale_), qRound(290 * scale_))},
+                       Qt::Horizontal);
+    rows_->setSizes({540, 460});
+    columns_->setSizes({500, 500});
+}
+
+void MainWindow::toggleTables() {
+    tables_dock_->setVisible(!tables_dock_->isVisible());
+    if (tables_dock_->isVisible()) {
+        room_->resizeDocks({tables_dock_}, {qRound(240 * scale_)}, Qt::Vertical);
+        tables_->currentWidget()->setFocus();
+    }
+}
+
+void MainWindow::showKeys() {
+    if (!key_sheet_) {
+        key_sheet_ = new KeySheet(this);
+    }
+    key_sheet_->show();
+    key_sheet_->raise();
+    key_sheet_->activateWindow();
+}
+
+void MainWindow::openTraceDialog() {
+    const QString path = QFileDialog::getOpenFileName(this, tr("Open a recorded run"), {},
+                                                      tr("KV Lab traces (*.trace);;All files (*)"));
+    if (!path.isEmpty()) {
+        openTrace(path);
+    }
+}
+
+// The picture that has the focus, else the pool.
+std::string MainWindow::figureView() const {
+    const QWidget* focus = QApplication::focusWidget();
+    if (focus == sharing_view_) {
+        return "sharing";
+    }
+    if (focus == timeline_view_) {
+        return "timeline";
+    }
+    return hub_.shown().empty() ? "pool" : "tables";
+}
+
+void MainWindow::exportDialog() {
+    if (!hub_.hasLog()) {
+        banner_->showMessage(tr("There is no run to export yet."), false);
+        return;
+    }
+    const std::string view = figureView();
+    // The run may go on while the dialog is open; the figure shows the moment it was asked for.
+    const Cursor cursor = hub_.cursor();
+    const QString path = QFileDialog::getSaveFileName(
+        this, tr("Export a figure of this moment"),
+        QStringLiteral("%1-step-%2.svg").arg(QString::fromStdString(view)).arg(cursor.step),
+        tr("SVG drawing (*.svg);;PNG picture (*.png);;PDF page (*.pdf)"));
+    if (path.isEmpty()) {
+        return;
+    }
+    FigureOptions options;
+    options.theme = theme_kind_;
+    options.block = hub_.shown().block;
+    try {
+        const std::string file = path.toStdString();
+        exportFigure(view, hub_.log(), cursor, options, figureFormatOf(file), file);
+        banner_->showMessage(tr("The figure was saved as %1.").arg(path), false);
+    } catch (const std::exception& error) {
+        banner_->showMessage(QString::fromUtf8(error.what()), true);
+    }
+}
+
+// --- keys
+// -----------------------------------------------------------------------------------------
+
+// Keys work wherever the keyboard is, except where a control has a use of its own for them.
+bool MainWindow::eventFilter(QObject* watched, QEvent* event) {
+    if (event->type() == QEvent::KeyPress && isActiveWindow() && watched->isWidgetType() &&
+        static_cast<QWidget*>(watched)->window() == this &&
+        (watched == QApplication::focusWidget() || QApplication::focusWidget() == nullptr)) {
+        return handleKey(static_cast<QKeyEvent*>(event));
+    }
+    return QMainWindow::eventFilter(watched, event);
+}
+
+bool MainWindow::handleKey(QKeyEvent* event) {
+    QWidget* focus = QApplication::focusWidget();
+    const auto modifiers = event->modifiers() & ~Qt::KeypadModifier;
+    const bool plain = modifiers == Qt::NoModifier;
+    const bool shift = modifiers == Qt::ShiftModifier;
+    const bool ctrl =
+        modifiers == Qt::ControlModifier || modifiers == (Qt::ControlModifier | Qt::ShiftModifier);
+    const bool alt = modifiers == Qt::AltModifier;
+    const int key = event->key();
+
+    if (ctrl) {
+        switch (key) {
+            case Qt::Key_T:
+                toggleTheme();
+                return true;
+            case Qt::Key_Plus:
+            case Qt::Key_Equal:
+                setScale(scale_ * 1.1);
+                return true;
+            case Qt::Key_Minus:
+                setScale(scale_ / 1.1);
+                return true;
+            case Qt::Key_0:
+                setScale(1);
+                return true;
+            case Qt::Key_O:
+                openTraceDialog();
+                return true;
+            case Qt::Key_E:
+                exportDialog();
+                return true;
+            case Qt::Key_L:
+                toggleTables();
+                return true;
+            case Qt::Key_R:
+                resetLayout();
+                return true;
+            default:
+                break;
+        }
+    }
+    if (key == Qt::Key_F11) {
+        isFullScreen() ? showNormal() : showFullScreen();
+        return true;
+    }
+    if (key == Qt::Key_Escape) {
+        hub_.lock({});
+        hub_.hover({});
+        banner_->hide();
+        return true;
+    }
+    if (alt && (key == Qt::Key_Left || key == Qt::Key_Right)) {
+        key == Qt::Key_Left ? lesson_panel_->previousStop() : lesson_panel_->nextStop();
+        return true;
+    }
+
+    // What the focused control needs for itself.
+    const auto* input = qobject_cast<QLineEdit*>(focus);
+    if (input && input->isEnabled()) {
+        return false;
+    }
+    // A picture that was tabbed into walks its cells with the arrows; the other keys still move the
+    // run.
+    const bool walks =
+        key == Qt::Key_Left || key == Qt::Key_Right || key == Qt::Key_Up || key == Qt::Key_Down;
+    if (plain && walks && focus == memory_view_) {
+        return false;
+    }
+    const bool vertical = key == Qt::Key_Up || key == Qt::Key_Down;
+    if (qobject_cast<QAbstractItemView*>(focus)) {
+        const bool pages = key == Qt::Key_PageUp || key == Qt::Key_PageDown ||
+                           key == Qt::Key_Home || key == Qt::Key_End;
+        if (vertical || pages || key == Qt::Key_Return || key == Qt::Key_Enter) {
+            return false;
+        }
+    }
+    if (key == Qt::Key_Space && plain) {
+        if (qobject_cast<QAbstractButton*>(focus)) {
+            return false;
+        }
+        playback_.togglePlaying();
+        return true;
+    }
+    switch (key) {
+        case Qt::Key_Left:
+            ctrl    ? playback_.previousStep()
+            : shift ? playback_.previousRelated()
+                    : playback_.stepBack();
+            return true;
+        case Qt::Key_Right:
+            ctrl ? playback_.nextStep() : shift ? playback_.nextRelated() : playback_.stepForward();
+            return true;
+        case Qt::Key_PageUp:
+            playback_.previousStep();
+            return true;
+        case Qt::Key_PageDown:
+            playback_.nextStep();
+            return true;
+        case Qt::Key_Home:
+            playback_.toStart();
+            return true;
+        case Qt::Key_End:
+            playback_.toEnd();
+            return true;
+        case Qt::Key_Plus:
+        case Qt::Key_Equal:
+            playback_.faster();
+            return true;
+        case Qt::Key_Minus:
+            playback_.slower();
+            return true;
+        case Qt::Key_Question:
+            showKeys();
+            return true;
+        default:
+            break;
+    }
+    if (plain && key >= Qt::Key_1 && key <= Qt::Key_9 && lesson_panel_->hasLesson()) {
+        const int stop = key - Qt::Key_1;
+        if (stop < static_cast<int>(lesson_panel_->lesson().stops.size())) {
+            lesson_panel_->goToStop(stop);
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace kvlab

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <QByteArray>
+#include <QMainWindow>
+#include <QString>
+
+#include "app/gui/run/playback.h"
+#include "app/gui/run/run_hub.h"
+#include "app/gui/run/session_worker.h"
+#include "app/gui/theme.h"
+#include "engine/trace/trace_io.h"
+#include "lessons/lesson.h"
+
+class QDockWidget;
+class QSplitter;
+class QThread;
+
+namespace kvlab {
+
+class Banner;
+class HeaderBar;
+class InspectorPanel;
+class KeySheet;
+class LessonPanel;
+class MemoryView;
+class SequenceTextView;
+class SharingView;
+class TablesPanel;
+class TimelineView;
+class TransportBar;
+
+// Arranges the room and wires it; what happens, happens in the parts.
+//
+//   ┌ header: place, model, backend, progress, buttons ──────────┐
+//   │ lesson │ block tables → pool              │ inspector      │
+//   │        │ sharing, to scale │ texts        │                │
+//   │        │ (tables)                         │                │
+//   └ transport │ timeline: never moves ─────────────────────────┘
+class MainWindow : public QMainWindow {
+    Q_OBJECT
+
+  public:
+    explicit MainWindow(ThemeKind theme = ThemeKind::kLight, double scale = 1);
+    ~MainWindow() override;
+
+    // Shows the lesson and starts its first run at once.
+    void openLesson(Lesson lesson, int stop = 0);
+    // Loads in the background; damage is told in the banner and the rest is shown.
+    void openTrace(const QString& path);
+    // A log that is already there (tests, figures).
+    void showLog(std::shared_ptr<RunLog> log, const QString& title);
+
+    RunHub& hub() { return hub_; }
+    Playback& playback() { return playback_; }
+    SessionWorker& worker() { return worker_; }
+    LessonPanel& lessonPanel() { return *lesson_panel_; }
+    QString bannerText() const;
+    ThemeKind themeKind() const { return theme_kind_; }
+    double scale() const { return scale_; }
+
+  public slots:
+    void setThemeKind(kvlab::ThemeKind kind);
+    void toggleTheme();
+    void setScale(double scale);
+    void resetLayout();
+    void toggleTables();
+    void showKeys();
+    void openTraceDialog();
+    void exportDialog();
+    // Moves to the moment before this engine step, as soon as a live run has got there.
+    void requestStep(qint64 step);
+
+  signals:
+    void traceOpened();  // or failed to open: see bannerText()
+
+  protected:
+    bool eventFilter(QObject* watched, QEvent* event) override;
+    void showEvent(QShowEvent* event) override;
+
+  private:
+    void buildRoom();
+    void wireRun();
+    void applyLook();
+    void showRunInfo(const RunInfo& info);
+    void startRun(const std::string& run_id);
+    void onStopShown(int stop);
+    void onLogGrew();
+    void finishTrace(std::shared_ptr<LoadedTrace> trace, const QString& name, const QString& error);
+    void fail(const QString& message);
+    std::string figureView() const;
+    bool handleKey(class QKeyEvent* event);
+
+    RunHub hub_;
+    SessionWorker worker_;
+    Playback playback_;
+    ThemeKind theme_kind_;
+    double scale_;
+    std::string run_id_;  // of the lesson's run on show
+    // Runs of this lesson that have finished: going back to one shows it again, nothing is decoded
+    // twice.
+    std::map<std::string, std::shared_ptr<RunLog>> finished_runs_;
+    std::shared_ptr<RunLog> log_;  // the one on show
+    std::optional<qint64> pending_step_;
+    QThread* trace_thread_ = nullptr;
+
+    HeaderBar* header_ = nullptr;
+    Banner* banner_ = nullptr;
+    QMainWindow* room_ = nullptr;
+    QDockWidget* lesson_dock_ = nullptr;
+    QDockWidget* inspector_dock_ = nullptr;
+    QDockWidget* tables_dock_ = nullptr;
+    QSplitter* rows_ = nullptr;
+    QSplitter* columns_ = nullptr;
+    LessonPanel* lesson_panel_ = nullptr;
+    InspectorPanel* inspector_ = nullptr;
+    TablesPanel* tables_ = nullptr;
+    MemoryView* memory_view_ = nullptr;
+    SharingView* sharing_view_ = nullptr;
+    SequenceTextView* text_view_ = nullptr;
+    TransportBar* transport_ = nullptr;
+    TimelineView* timeline_view_ = nullptr;
+    KeySheet* key_sheet_ = nullptr;
+    QByteArray first_layout_;
+    bool arranged_ = false;
+};
+
+}  // namespace kvlab

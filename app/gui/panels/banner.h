@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#pragma once
+
+#include <QFrame>
+
+class QLabel;
+class QPushButton;
+
+namespace kvlab {
+
+// One plain sentence under the header: what went wrong, where, what to do.
+class Banner : public QFrame {
+    Q_OBJECT
+
+  public:
+    explicit Banner(QWidget* parent = nullptr);
+    void showMessage(const QString& message, bool alarm);
+    QString message() const;
+
+  private:
+    QLabel* sign_;
+    QLabel* text_;
+    QPushButton* close_;
+};
+
+}  // namespace kvlab

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "app/gui/panels/widgets.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <QFontMetricsF>
+#include <QGridLayout>
+#include <QMouseEvent>
+#include <QPainter>
+#include <QStyle>
+
+#include "app/gui/provenance.h"
+#include "app/gui/style_sheet.h"
+
+namespace kvlab {
+
+void setRole(QWidget* widget, const char* role) {
+    widget->setProperty("role", QLatin1String(role));
+    widget->style()->unpolish(widget);
+    widget->style()->polish(widget);
+}
+
+QLabel* makeLabel(const QString& text, const char* role, QWidget* parent) {
+    auto* label = new QLabel(text, parent);
+    label->setProperty("role", QLatin1String(role));
+    return label;
+}
+
+QFrame* makeRule(QWidget* parent) {
+    auto* rule = new QFrame(parent);
+    rule->setProperty("role", QLatin1String("rule"));
+    return rule;
+}
+
+// --- NumberLabel
+// ----------------------------------------------------------------------------------
+
+NumberLabel::NumberLabel(QWidget* parent) : QWidget(parent), font_(monoFont(kBodyPoints)) {
+    setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Fixed);
+    text_ = noData();
+}
+
+void NumberLabel::setNumber(const QString& text, Provenance provenance, const QString& mark) {
+    if (text_ == text && provenance_ == provenance && mark_ == mark) {
+        return;
+    }
+    const bool resized = text_.size() != text.size() || mark_.size() != mark.size();
+    text_ = text;
+    mark_ = mark;
+    provenance_ = provenance;
+    setAccessibleName(
+        text == noData()
+            ? tr("no data")
+            : tr("%1 %2, %3").arg(text, mark, QString::fromUtf8(provenanceName(provenance))));
+    if (resized) {
+        updateGeometry();
+    }
+    update();
+}
+
+void NumberLabel::setMarkColor(const QColor& color) {
+    mark_color_ = color;
+    update();
+}
+
+void NumberLabel::setTheme(const Theme& theme, double scale) {
+    ink_ = theme.ink;
+    if (!mark_color_.isValid()) {
+        mark_color_ = theme.ink;
+    }
+    font_ = monoFont(points_ * scale);
+    updateGeometry();
+    update();
+}
+
+QSize NumberLabel::sizeHint() const {
+    const QFontMetricsF metrics(font_);
+    const QString all = mark_.isEmpty() ? text_ : text_ + QLatin1Char(' ') + mark_;
+    return {static_cast<int>(std::ceil(metrics.horizontalAdvance(all))) + 1,
+            static_cast<int>(std::ceil(metrics.height() * 1.25))};
+}
+
+void NumberLabel::paintEvent(QPaintEvent*) {
+    QPainter painter(this);
+    painter.setRenderHint(QPainter::Antialiasing);
+    const QFontMetricsF metrics(font_);
+    const QString tail = mark_.isEmpty() ? QString() : QLatin1Char(' ') + mark_;
+    const double width = metrics.horizontalAdvance(text_);
+    const double x = this->width() - width - metrics.horizontalAdvance(tail) - 0.5;
+    const double y = (height() - metrics.height()) / 2 + metrics.ascent() - 1;
+    drawNumber(painter, {x, y}, text_, font_, ink_, provenance_);
+    painter.setPen(mark_color_);
+    painter.drawText(QPointF(x + width, y), tail);
+}
+
+// --- FactList
+// -------------------------------------------------------------------------------------
+
+FactList::FactList(const QStringList& names, QWidget* parent) : QWidget(parent) {
+    auto* grid = new QGridLayout(this);
+    grid->setContentsMargins(0, 0, 0, 0);
+    grid->setHorizontalSpacing(8);
+    grid->setVerticalSpacing(5);
+    grid->setColumnStretch(0, 1);
+    int line = 0;
+    for (const QString& name : names) {
+        Row row;
+        row.name = new QLabel(name, this);
+        row.value = new NumberLabel(this);
+        row.value->setPoints(kSmallPoints);
+        row.name->setBuddy(row.value);
+        grid->addWidget(row.name, line, 0);
+        grid->addWidget(row.value, line, 1);
+        grid->addWidget(makeRule(this), line + 1, 0, 1, 2);
+        rows_.push_back(row);
+        line += 2;
+    }
+}
+
+void FactList::setName(int row, const QString& name) {
+    rows_[static_cast<size_t>(row)].name->setText(name);
+}
+
+void FactList::setFact(int row,
+                       const QString& value,
+                       Provenance provenance,
+                       const QString& explanation) {
+    NumberLabel* label = rows_[static_cast<size_t>(row)].value;
+    label->setNumber(value.isEmpty() ? noData() : value, provenance);
+    label->setToolTip(explanation);
+    label->setAccessibleDescription(explanation);
+}
+
+void FactList::setTheme(const Theme& theme, double scale) {
+    for (Row& row : rows_) {
+        row.value->setTheme(theme, scale);
+    }
+}
+
+// --- TokenChips
+// -----------------------------------------------------------------------------------
+
+TokenChips::TokenChips(QWidget* parent) : QWidget(parent), font_(monoFont(kSmallPoints)) {
+    QSizePolicy policy(QSizePolicy::Preferred, QSizePolicy::Minimum);
+    policy.setHeightForWidth(true);
+    setSizePolicy(policy);
+}
+
+void TokenChips::setTokens(const QStringList& tokens) {
+    if (tokens_ == tokens) {
+        return;
+    }
+    tokens_ = tokens;
+    setAccessibleName(tokens.isEmpty() ? tr("no tokens") : tokens.join(QLatin1Char(' ')));
+    updateGeometry();
+    update();
+}
+
+void TokenChips::setTheme(const Theme& theme, double scale) {
+    font_ = monoFont(kSmallPoints * scale);
+    ink_ = theme.ink;
+    fill_ = theme.accent_tint;
+    updateGeometry();
+    update();
+}
+
+std::vector<QRectF> TokenChips::chipRects(double width) const {
+    const QFontMetricsF metrics(font_);
+    const double height = metrics.height() + 6;
+    std::vector<QRectF> rects;
+    double x = 0;
+    double y = 0;
+    for (const QString& token : tokens_) {
+        const double w = std::min(metrics.horizontalAdvance(token) + 10, width);
+        if (x > 0 && x + w > width) {
+            x = 0;
+            y += height + 5;
+        }
+        rects.emplace_back(x, y, w, height);
+        x += w + 5;
+    }
+    return rects;
+}
+
+int TokenChips::heightForWidth(int width) const {
+    const std::vector<QRectF> rects = chipRects(width);
+    return rects.empty() ? 0 : static_cast<int>(std::ceil(rects.back().bottom()));
+}
+
+QSize TokenChips::sizeHint() const { return {200, heightForWidth(std::max(width(), 120))}; }
+
+void TokenChips::paintEvent(QPaintEvent*) {
+    QPainter painter(this);
+    painter.setRenderHint(QPainter::Antialiasing);
+    painter.setFont(font_);
+    const QFontMetricsF metrics(font_);
+    const std::vector<QRectF> rects = chipRects(width());
+    for (size_t i = 0; i < rects.size(); ++i) {
+        painter.setPen(Qt::NoPen);
+        painter.setBrush(fill_);
+        painter.drawRoundedRect(rects[i], 3, 3);
+        painter.setPen(ink_);
+        painter.drawText(
+            rects[i], Qt::AlignCenter,
+            metrics.elidedText(tokens_[static_cast<int>(i)], Qt::ElideRight, rects[i].width() - 6));
+    }
+}
+
+// --- ProgressSegments
+// -----------------------------------------------------------------------------
+
+ProgressSegments::ProgressSegments(QWidget* parent) : QWidget(parent) {
+    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
+    setCursor(Qt::PointingHandCursor);
+}
+
+void ProgressSegments::setProgress(int current, int count) {
+    current_ = current;
+    count_ = count;
+    setAccessibleName(tr("stop %1 of %2").arg(current + 1).arg(count));
+    setToolTip(accessibleName());
+    update();
+}
+
+void ProgressSegments::setTheme(const Theme& theme) {
+    done_ = theme.accent;
+    open_ = theme.hairline;
+    update();
+}
+
+void ProgressSegments::paintEvent(QPaintEvent*) {
+    if (count_ == 0) {
+        return;
+    }
+    QPainter painter(this);
+    painter.setRenderHint(QPainter::Antialiasing);
+    painter.setPen(Qt::NoPen);
+    const double gap = 4;
+    const double width = (this->width() - gap * (count_ - 1)) / count_;
+    for (int i = 0; i < count_; ++i) {
+        painter.setBrush(i <= current_ ? done_ : open_);
+        painter.drawRoundedRect(QRectF(i * (width + gap), 1, width, height() - 2), 2, 2);
+    }
+}
+
+void ProgressSegments::mousePressEvent(QMouseEvent* event) {
+    if (count_ > 0 && width() > 0) {
+        const double share = event->position().x() / width();
+        emit segmentClicked(std::clamp(static_cast<int>(share * count_), 0, count_ - 1));
+    }
+}
+
+}  // namespace kvlab

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "app/gui/main_window.h"
+
+#include <QAbstractButton>
+#include <QFile>
+#include <QLabel>
+#include <QLineEdit>
+#include <QSet>
+#include <QSignalSpy>
+#include <QTemporaryDir>
+#include <QtTest>
+
+#include "app/gui/panels/key_sheet.h"
+#include "app/gui/panels/lesson_panel.h"
+#include "app/gui/panels/tables_panel.h"
+#include "app/gui/views/memory_view.h"
+#include "engine/trace/trace_io.h"
+#include "lessons/lesson_loader.h"
+#include "tests/support/log_builder.h"
+
+namespace kvlab {
+
+// The whole window on the offscreen platform.
+class MainWindowTest : public QObject {
+    Q_OBJECT
+
+    static void show(MainWindow& window) {
+        window.resize(1280, 800);
+        window.show();
+        QVERIFY(QTest::qWaitForWindowActive(&window));
+    }
+
+    // A key as the keyboard sends it: to whatever has the focus.
+    static void press(MainWindow& window, Qt::Key key, Qt::KeyboardModifiers modifiers = {}) {
+        QWidget* focus = QApplication::focusWidget();
+        QTest::keyClick(focus ? focus : &window, key, modifiers);
+    }
+
+    static QImage picture(MainWindow& window) {
+        QCoreApplication::processEvents();
+        return window.findChild<MemoryView*>()->grab().toImage();
+    }
+
+    // By the keys a reader has: to the end by steps, a stretch by single events, and back to the
+    // start.
+    static void driveBothWays(MainWindow& window) {
+        RunHub& hub = window.hub();
+        press(window, Qt::Key_Home);
+        const CacheState first = hub.state();
+        QVERIFY(first == initialState(hub.log().info().cache));
+        const QImage first_picture = picture(window);
+
+        std::vector<CacheState> states{first};
+        while (!hub.atEnd()) {
+            press(window, Qt::Key_PageDown);
+            QCOMPARE(QString::fromStdString(checkInvariants(hub.state())), QString());
+            states.push_back(hub.state());
+            if (hub.cursor().step == hub.log().numSteps() / 2) {
+                QVERIFY(picture(window) != first_picture);
+            }
+        }
+        QVERIFY(hub.state() == hub.log().lastState());
+        for (size_t i = states.size() - 1; i > 0; --i) {
+            press(window, Qt::Key_PageUp);
+            QVERIFY(hub.state() == states[i - 1]);
+        }
+        QVERIFY(hub.cursor() == hub.log().begin());
+        for (int i = 0; i < 60; ++i) {
+            press(window, Qt::Key_Right);
+        }
+        QVERIFY(hub.cursor() > hub.log().begin());
+        for (int i = 0; i < 60; ++i) {
+            press(window, Qt::Key_Left);
+        }
+        QVERIFY(hub.cursor() == hub.log().begin());
+        QVERIFY(hub.state() == first);
+        QCOMPARE(picture(window), first_picture);
+    }
+
+  private slots:
+    void drivesTheRealRunForwardsAndBack() {
+        if (!QFile::exists(QStringLiteral(KVLAB_SOURCE_DIR "/assets/model/village.gguf"))) {
+            QSKIP("no bundled model");
+        }
+        // The lesson as it is, with a shorter prompt: the same events in less time.
+        Lesson lesson = loadLesson(KVLAB_SOURCE_DIR "/lessons/content", "best-of-8", "en");
+        for (LessonRun& run : lesson.runs) {
+            run.config.requests.front().prompt_num_tokens = run.id == "2001" ? 401 : 400;
+            run.config.requests.front().max_tokens = 41;
+        }
+        MainWindow window;
+        show(window);
+        window.openLesson(std::move(lesson));
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog(), 60000);
+        QVERIFY(window.playback().isPlaying());
+        QTRY_VERIFY_WITH_TIMEOUT(!window.worker().isRunning(), 300000);
+        QCOMPARE(window.bannerText(), QString());
+        QVERIFY(!window.hub().isLive());
+        const PoolAccount account = accountOf(window.hub().log().lastState());
+        QCOMPARE(account.shared_blocks, 25);
+        QCOMPARE(account.active_blocks, 25 + 8 * 3);
+        driveBothWays(window);
+    }
+
+    void drivesAScriptedRunForwardsAndBack() {
+        MainWindow window;
+        show(window);
+        window.showLog(scriptedLog({.prompt_len = 2001, .num_decode_steps = 30, .release = true}),
+                       "scripted");
+        driveBothWays(window);
+    }
+
+    void keysMoveTheRunWhereverTheFocusIs() {
+        MainWindow window;
+        show(window);
+        window.showLog(scriptedLog(), "scripted");
+        RunHub& hub = window.hub();
+        press(window, Qt::Key_End);
+        QVERIFY(hub.atEnd());
+        press(window, Qt::Key_Left, Qt::ControlModifier);
+        QCOMPARE(hub.cursor().step, hub.log().numSteps() - 1);
+        press(window, Qt::Key_Home);
+        press(window, Qt::Key_Space);
+        QVERIFY(window.playback().isPlaying());
+        press(window, Qt::Key_Space);
+        QVERIFY(!window.playback().isPlaying());
+
+        Selection selection;
+        selection.block = BlockId(60);
+        hub.lock(selection);
+        press(window, Qt::Key_Right, Qt::ShiftModifier);
+        QVERIFY(hub.lastApplied().has_value());
+        press(window, Qt::Key_Escape);
+        QVERIFY(hub.locked().empty());
+    }
+
+    void typingAPredictionMovesNothing() {
+        Lesson lesson = loadLesson(KVLAB_SOURCE_DIR "/lessons/content", "best-of-8", "en");
+        MainWindow window;
+        show(window);
+        window.showLog(scriptedLog(), "scripted");
+        window.lessonPanel().setLesson(lesson);
+        for (size_t i = 0; i < lesson.stops.size(); ++i) {
+            if (!lesson.stops[i].question.empty()) {
+                QSignalBlocker no_run(&window.lessonPanel());
+                window.lessonPanel().goToStop(static_cast<int>(i));
+                break;
+            }
+        }
+        auto* input = window.lessonPanel().findChild<QLineEdit*>();
+        QVERIFY(input->isVisible());
+        input->setFocus();
+        const Cursor before = window.hub().cursor();
+        for (const Qt::Key key : {Qt::Key_1, Qt::Key_7, Qt::Key_Space, Qt::Key_5, Qt::Key_Left}) {
+            press(window, key);
+        }
+        QCOMPARE(input->text(), QString("17 5"));
+        QVERIFY(window.hub().cursor() == before);
+        QVERIFY(!window.playback().isPlaying());
+    }
+
+    void everyControlIsReachedByTabAndHasAName() {
+        MainWindow window;
+        show(window);
+        window.showLog(scriptedLog(), "scripted");
+        QSet<QWidget*> reached;
+        for (int i = 0; i < 80; ++i) {
+            press(window, Qt::Key_Tab);
+            QWidget* focus = QApplication::focusWidget();
+            QVERIFY(focus);
+            reached.insert(focus);
+            QString name = focus->accessibleName();
+            if (const auto* button = qobject_cast<QAbstractButton*>(focus);
+                button && name.isEmpty()) {
+                name = button->text();
+            }
+            if (const auto* label = qobject_cast<QLabel*>(focus); label && name.isEmpty()) {
+                name = label->text();
+            }
+            QVERIFY2(!name.isEmpty(), focus->metaObject()->className());
+        }
+        for (const QAbstractButton* button : window.findChildren<QAbstractButton*>()) {
+            if (button->isVisible() && button->isEnabled() &&
+                button->focusPolicy() != Qt::NoFocus) {
+                QVERIFY2(reached.contains(const_cast<QAbstractButton*>(button)),
+                         qPrintable(button->text() + button->accessibleName()));
+            }
+        }
+    }
+
+    void switchesThemeAndScale() {
+        MainWindow window;
+        show(window);
+        window.showLog(scriptedLog(), "scripted");
+        const QImage light = picture(window);
+        press(window, Qt::Key_T, Qt::ControlModifier);
+        QCOMPARE(window.themeKind(), ThemeKind::kDark);
+        QVERIFY(picture(window) != light);
+        press(window, Qt::Key_T, Qt::ControlModifier);
+        press(window, Qt::Key_Plus, Qt::ControlModifier);
+        QVERIFY(window.scale() > 1.05);
+        press(window, Qt::Key_0, Qt::ControlModifier);
+        QCOMPARE(window.scale(), 1.0);
+        QCOMPARE(picture(window), light);
+    }
+
+    void opensTablesAndKeysAndPutsTheRoomBack() {
+        MainWindow window;
+        show(window);
+        window.showLog(scriptedLog(), "scripted");
+        auto* tables = window.findChild<TablesPanel*>();
+        QVERIFY(!tables->isVisible());
+        press(window, Qt::Key_L, Qt::ControlModifier);
+        QVERIFY(tables->isVisible());
+        press(window, Qt::Key_R, Qt::ControlModifier);
+        QVERIFY(!tables->isVisible());
+        press(window, Qt::Key_Question);
+        QTRY_VERIFY(window.findChild<KeySheet*>() && window.findChild<KeySheet*>()->isVisible());
+        QTest::keyClick(window.findChild<KeySheet*>(), Qt::Key_Escape);
+        QVERIFY(!window.findChild<KeySheet*>()->isVisible());
+    }
+
+    void opensADamagedTraceUpToTheDamage() {
+        QTemporaryDir folder;
+        const LogScript script;
+        const std::string whole = folder.filePath("whole.trace").toStdString();
+        {
+            TraceWriter writer(whole, scriptedInfo(script));
+            for (const auto& step : scriptedSteps(script)) {
+                writer.append(*step);
+            }
+            writer.finish();
+        }
+        MainWindow window;
+        show(window);
+        QSignalSpy opened(&window, &MainWindow::traceOpened);
+        window.openTrace(QString::fromStdString(whole));
+        QVERIFY(opened.wait(30000));
+        QCOMPARE(window.bannerText(), QString());
+        const int64_t num_steps = window.hub().log().numSteps();
+
+        QFile file(QString::fromStdString(whole));
+        QVERIFY(file.open(QIODevice::ReadOnly));
+        QByteArray bytes = file.readAll();
+        bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x15);
+        const QString damaged = folder.filePath("damaged.trace");
+        QFile out(damaged);
+        QVERIFY(out.open(QIODevice::WriteOnly));
+        out.write(bytes);
+        out.close();
+        window.openTrace(damaged);
+        QVERIFY(opened.wait(30000));
+        QVERIFY2(window.bannerText().contains("damaged"), qPrintable(window.bannerText()));
+        QVERIFY(window.hub().log().numSteps() < num_steps);
+
+        const QString nonsense = folder.filePath("nonsense.trace");
+        QFile junk(nonsense);
+        QVERIFY(junk.open(QIODevice::WriteOnly));
+        junk.write("no trace at all\n");
+        junk.close();
+        window.openTrace(nonsense);
+        QVERIFY(opened.wait(30000));
+        QVERIFY(!window.bannerText().isEmpty());
+        QVERIFY(window.hub().hasLog());  // what was there stays
+    }
+
+    void aMissingModelIsABannerNotACrash() {
+        Lesson lesson = loadLesson(KVLAB_SOURCE_DIR "/lessons/content", "best-of-8", "en");
+        for (LessonRun& run : lesson.runs) {
+            run.config.model_path = "/nowhere/model.gguf";
+        }
+        MainWindow window;
+        show(window);
+        window.openLesson(std::move(lesson));
+        QTRY_VERIFY_WITH_TIMEOUT(!window.bannerText().isEmpty(), 30000);
+        QVERIFY(window.bannerText().contains("/nowhere/model.gguf"));
+        for (const Qt::Key key :
+             {Qt::Key_Space, Qt::Key_Right, Qt::Key_Left, Qt::Key_End, Qt::Key_2}) {
+            press(window, key);
+        }
+    }
+};
+
+}  // namespace kvlab
+
+QTEST_MAIN(kvlab::MainWindowTest)
+#include "main_window_test.moc"
