@@ -35,14 +35,7 @@ Quantity formulaOf(const LessonRun& run, const std::string& metric) {
     if (metric == "copy_on_write") return size.copy_on_write;
     if (metric == "slots_allocated") return size.slots_allocated;
     if (metric == "slots_unused") return size.slots_unused;
-    if (metric == "tokens_held") {
-        if (size.tokens_copied.value == 0) return size.tokens_held;
-        // The pool counts what is written, and a copied token is written again.
-        const int64_t value = size.tokens_held.value + size.tokens_copied.value;
-        return {
-            value, "tokens", size.tokens_held.formula + " + " + size.tokens_copied.formula,
-            formatCount(size.tokens_held.value) + " + " + formatCount(size.tokens_copied.value)};
-    }
+    if (metric == "tokens_held") return size.tokens_held;
     throw EngineError(ErrorKind::kBadArgument, "no formula is known for metric \"" + metric + "\"");
 }
 

@@ -229,6 +229,10 @@ SamplesSize samplesOfOnePrompt(int64_t prompt_len,
         size.tokens_copied =
             quantity(times(num_copies, partial_len), "tokens", "(n − 1) · (P mod B)",
                      "(" + n + " − 1) · " + num(partial_len));
+        size.tokens_held =
+            quantity(plus(size.tokens_held.value, size.tokens_copied.value), "tokens",
+                     "P + n · G + (n − 1) · (P mod B)",
+                     p + " + " + n + " · " + g + " + (" + n + " − 1) · " + num(partial_len));
     } else {
         size.copy_on_write = {0, "copies", why_no_copy, "0"};
         size.tokens_copied = {0, "tokens", why_no_copy, "0"};
@@ -236,10 +240,9 @@ SamplesSize samplesOfOnePrompt(int64_t prompt_len,
     size.slots_allocated = quantity(times(size.blocks_held.value, block_size), "slots",
                                     "blocks held · B", num(size.blocks_held.value) + " · " + b);
     size.slots_unused =
-        quantity(size.slots_allocated.value - size.tokens_held.value - size.tokens_copied.value,
-                 "slots", "slots allocated − tokens held − tokens copied",
-                 num(size.slots_allocated.value) + " − " + num(size.tokens_held.value) + " − " +
-                     num(size.tokens_copied.value));
+        quantity(size.slots_allocated.value - size.tokens_held.value, "slots",
+                 "slots allocated − tokens held",
+                 num(size.slots_allocated.value) + " − " + num(size.tokens_held.value));
     return size;
 }
 

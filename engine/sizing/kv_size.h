@@ -58,10 +58,9 @@ Quantity blocksForTokens(int64_t num_tokens, int64_t block_size);
 
 // `n` samples of one prompt, with and without sharing its blocks, once every sample has written G
 // tokens. A sampled token counts as written when it has been fed back: a run that printed 101
-// tokens of a sample holds G = 100. Always tokens_held + tokens_copied + slots_unused =
-// slots_allocated.
+// tokens of a sample holds G = 100. Always tokens_held + slots_unused = slots_allocated.
 struct SamplesSize {
-    Quantity tokens_held;      // K/V written, each shared token once: P + n · G
+    Quantity tokens_held;      // slots with K/V: P + n · G, and the copied tokens
     Quantity tokens_unshared;  // without sharing: n · (P + G)
     Quantity blocks_held;      // the prompt's full blocks once, its last partial block n times
     Quantity blocks_unshared;  // n · ceil((P + G) / B)

@@ -260,11 +260,11 @@ class CpuOpsTest : public QObject {
             const auto key = randomValues(2 * 2 * 3, 7);
             const auto value = randomValues(2 * 2 * 3, 8);
             // Each plane its own slots: head 0 writes tokens to 5 and 6, head 1 to 7 and nowhere.
-            const std::vector<int32_t> slots{5, 6, 7, -1};
+            const std::vector<int32_t> slot_mapping{5, 6, 7, -1};
             KvCacheWriteParams p;
             p.key = key.data();
             p.value = value.data();
-            p.slot_mapping = slots.data();
+            p.slot_mapping = slot_mapping.data();
             p.plane_stride = 2;
             p.num_tokens = 2;
             p.layer = 1;
@@ -289,9 +289,10 @@ class CpuOpsTest : public QObject {
                     return std::abs(a - b) <= tolerance * std::abs(b);
                 };
                 QVERIFY(isClose(stored(PagedKvView::kKey, 5, 0, d), key[static_cast<size_t>(d)]));
+                QVERIFY(isClose(stored(PagedKvView::kValue, 6, 0, d),
+                                value[static_cast<size_t>(6 + d)]));
                 QVERIFY(
-                    near(stored(PagedKvView::kValue, 6, 0, d), value[static_cast<size_t>(6 + d)]));
-                QVERIFY(isClose(stored(PagedKvView::kKey, 7, 1, d), key[static_cast<size_t>(3 + d)]));
+                    isClose(stored(PagedKvView::kKey, 7, 1, d), key[static_cast<size_t>(3 + d)]));
             }
         }
     }
