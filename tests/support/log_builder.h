@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/trace/run_log.h"
+
+namespace kvlab {
+
+// A scripted run, written as the engine would log it, with no model: for tests of everything that
+// reads logs. The defaults are best-of-8: 2,000 prompt tokens in chunks of 512, 8 samples, 100
+// decode steps, blocks of 16, so the last state holds 181 blocks (125 of them shared), 2,800
+// tokens, 96 unused slots.
+struct LogScript {
+    int prompt_len = 2000;  // tokens; 2001 gives 7 copies on write
+    int num_samples = 8;
+    int num_decode_steps = 100;
+    int block_size = 16;
+    int num_blocks = 286;
+    int prefill_chunk = 512;  // tokens
+    bool release = false;     // a last step finishes and frees every sequence
+};
+
+std::vector<std::shared_ptr<const StepTrace>> scriptedSteps(const LogScript& script);
+RunInfo scriptedInfo(const LogScript& script);
+std::shared_ptr<RunLog> scriptedLog(const LogScript& script = {});
+
+}  // namespace kvlab
