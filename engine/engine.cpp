@@ -235,7 +235,7 @@ struct Engine::Impl {
     std::shared_ptr<const StepTrace> seal(const StepStats& stats) {
         blocks_peak = std::max<int64_t>(blocks_peak, cache.pool().numActive());
         std::shared_ptr<const StepTrace> step = recorder.seal(stats);
-#ifndef NDEBUG
+#if !defined(NDEBUG) || defined(KVLAB_CHECK_STATE)
         for (const Event& event : step->events) apply(folded, event);
         const CacheState own = state();
         KVLAB_CHECK(own == folded, "the folded log differs from the engine's state");
