@@ -7,8 +7,8 @@ class App;
 
 namespace kvlab {
 
-// Each function adds one sub-command; its callback runs the command and throws EngineError on failure
-// (kBadArgument exits 2, everything else 1; app/cli/main.cpp prints the sentence).
+// Each function adds one sub-command; its callback runs the command and throws EngineError on
+// failure (kBadArgument exits 2, everything else 1; app/cli/main.cpp prints the sentence).
 void addSizeCommand(CLI::App& app);
 void addGenerateCommand(CLI::App& app);
 void addLogitsCommand(CLI::App& app);

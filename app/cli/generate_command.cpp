@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "app/cli/commands.h"
@@ -9,6 +10,7 @@
 #include "app/cli/later_options.h"
 #include "app/cli/option_text.h"
 #include "engine/error.h"
+#include "engine/model/model_loader.h"
 #include "engine/session/generation.h"
 #include "engine/session/session.h"
 #include "engine/text_format.h"
@@ -30,14 +32,29 @@ struct GenerateOptions {
 // Of all samples together: more would run for days, and the pool for it would not fit.
 constexpr int64_t kMaxSampledTokens = 10'000'000;
 
+// The trace is written while the model lies mapped in memory and would cut it away under the run.
+void checkTracePath(const GenerateOptions& options) {
+    if (!options.trace) return;
+    if (options.trace->empty()) {
+        throw EngineError(ErrorKind::kBadArgument, "--trace wants the name of a file to write");
+    }
+    const std::string model = options.engine.model ? *options.engine.model : bundledModelPath();
+    for (const std::string& input : {model, options.prompt_file.value_or("")}) {
+        std::error_code error;
+        if (!input.empty() && std::filesystem::equivalent(*options.trace, input, error)) {
+            throw EngineError(ErrorKind::kBadArgument,
+                              "--trace names a file that the run reads; give the trace a name of "
+                              "its own");
+        }
+    }
+}
+
 RunConfig runConfigFrom(const GenerateOptions& options) {
     RunConfig config;
     config.model_path = options.engine.modelPath();
     config.engine = options.engine.engineConfig();
     config.trace_path = options.trace.value_or("");
-    if (options.trace && options.trace->empty()) {
-        throw EngineError(ErrorKind::kBadArgument, "--trace wants the name of a file to write");
-    }
+    checkTracePath(options);
 
     GenerationRequest request;
     const int num_prompts = options.prompt.has_value() + options.prompt_file.has_value() +

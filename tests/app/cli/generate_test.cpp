@@ -20,6 +20,7 @@ class GenerateTest : public QObject {
     void readableOutputNamesTheAccount();
     void blockSizesAndThreadsChangeNoToken();
     void traceIsWrittenAndIntact();
+    void traceNeverReplacesTheModel();
     void badCalls_data();
     void badCalls();
     void badFiles_data();
@@ -183,6 +184,15 @@ void GenerateTest::traceIsWrittenAndIntact() {
     KVLAB_VERIFY_SUCCESS(verify);
 }
 
+void GenerateTest::traceNeverReplacesTheModel() {
+    const QByteArray before = readBytes(model_);
+    KVLAB_VERIFY_REFUSAL(generate({"--prompt", "x", "--trace", model_}), 2);
+    const QString link = folder_.filePath("link.gguf");
+    QVERIFY(QFile::link(model_, link));
+    KVLAB_VERIFY_REFUSAL(generate({"--prompt", "x", "--trace", link}), 2);
+    QCOMPARE(readBytes(model_), before);
+}
+
 void GenerateTest::badCalls_data() {
     QTest::addColumn<QStringList>("arguments");
     const QStringList prompt = {"--prompt", "x", "--max-tokens", "2"};
@@ -221,6 +231,8 @@ void GenerateTest::badCalls_data() {
         }
     }
     QTest::newRow("pool too small") << QStringList{"--prompt-tokens", "200", "--blocks", "2"};
+    QTest::newRow("more tokens than a day draws")
+        << QStringList{"--prompt", "x", "--samples", "4096", "--max-tokens", "1000000"};
     QTest::newRow("option without value") << QStringList{"--prompt"};
 }
 
