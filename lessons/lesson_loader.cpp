@@ -360,6 +360,7 @@ LessonRun readRun(ObjectReader& reader, const std::string& lesson_id) {
     run.config.title = lesson_id + ", run " + run.id;
     CacheConfig& cache = run.config.engine.cache;
     cache.block_size = static_cast<int>(reader.wholeOr("block_size", 1, 256, 16));
+    cache.num_blocks = static_cast<int>(reader.wholeOr("num_blocks", 0, 1'000'000, 0));
     cache.kv_dtype = reader.choiceOr("kv_dtype", {"f16", "f32"}, "f16") == "f32" ? DataType::kF32
                                                                                  : DataType::kF16;
     run.config.engine.token_budget =

@@ -46,7 +46,7 @@ QByteArray validJson() {
     return R"({
   "id": "sample", "order": 3,
   "runs": [{"id": "a", "prompt_tokens": 20, "max_tokens": 5, "samples": 2, "ignore_eos": true,
-            "temperature": 0.5, "top_k": 3, "top_p": 0.9, "seed": 7, "block_size": 4,
+            "temperature": 0.5, "top_k": 3, "top_p": 0.9, "seed": 7, "block_size": 4, "num_blocks": 99,
             "kv_dtype": "f32", "token_budget": 64},
            {"id": "b", "prompt_tokens": 21, "max_tokens": 5}],
   "claims": [{"id": "held", "run": "a", "minus_run": "b", "metric": "tokens_held",
@@ -110,6 +110,7 @@ void LessonLoaderTest::everyFieldArrives() {
     QCOMPARE(request.sampling.seed, uint64_t(7));
     QCOMPARE(request.corpus_seed, uint64_t(7));
     QCOMPARE(run.engine.cache.block_size, 4);
+    QCOMPARE(run.engine.cache.num_blocks, 99);
     QVERIFY(run.engine.cache.kv_dtype == DataType::kF32);
     QCOMPARE(run.engine.token_budget, 64);
 
@@ -149,6 +150,7 @@ void LessonLoaderTest::defaultsAreTheCommandLines() {
     const Lesson lesson = loadLesson(folder_->path().toStdString(), "sample", "en");
     const RunConfig& run = lesson.runs.at(1).config;
     QCOMPARE(run.engine.cache.block_size, 16);
+    QCOMPARE(run.engine.cache.num_blocks, 0);
     QVERIFY(run.engine.cache.kv_dtype == DataType::kF16);
     QCOMPARE(run.engine.token_budget, 512);
     QCOMPARE(run.engine.cache.num_blocks, 0);
@@ -211,7 +213,7 @@ void LessonLoaderTest::badFields_data() {
     row("runs", "id", "A");
     row("runs", "id", QString(41, 'a'));
     row("runs", "id", "b");  // stands there twice
-    for (const char* field : {"prompt_tokens", "max_tokens", "samples", "block_size",
+    for (const char* field : {"prompt_tokens", "max_tokens", "samples", "block_size", "num_blocks",
                               "token_budget", "top_k", "seed"}) {
         row("runs", field, -1);
         row("runs", field, 1.5);
