@@ -9,6 +9,7 @@
 #include <QImage>
 #include <QPainter>
 #include <QPdfWriter>
+#include <QRegularExpression>
 #include <QSaveFile>
 #include <QSvgGenerator>
 
@@ -149,7 +150,7 @@ class Figure {
             bottom = std::max(bottom, row.rect.bottom());
         }
         y_ = std::max(bottom, scene.layout.tables.hiddenRect().bottom()) + 14;
-        y_ += paintLegend(painter, QRectF(left_, y_, width_, 22), theme_, has_cached) + 6;
+        y_ += paintLegend(painter, QRectF(left_, y_, width_, 22), theme_, {has_cached, false}) + 6;
     }
 
     void paintSharingFigure(QPainter& painter) {
@@ -191,9 +192,6 @@ class Figure {
                          QStringLiteral("blocks in use"));
         painter.drawText(QPointF(left_, curve.top() + metrics.height() + metrics.ascent()),
                          QStringLiteral("peak %1").arg(formatCount(static_cast<int64_t>(peak))));
-        painter.setPen(QPen(theme_.accent, 1, Qt::DashLine));
-        const double peak_y = curve.bottom() - curve.height() * peak / scene.max_blocks;
-        painter.drawLine(QPointF(curve.left(), peak_y), QPointF(curve.left() + 8, peak_y));
         if (cursor_ != log_.end()) {
             painter.setPen(QPen(theme_.accent, 2));
             const double x = scene.layout.xOf(static_cast<double>(cursor_.step));
@@ -258,12 +256,51 @@ void prepare(QPainter& painter) {
     painter.setRenderHint(QPainter::TextAntialiasing);
 }
 
-// A reader's machine may lack our fonts: name what to fall back to.
-QByteArray withFallbackFonts(QByteArray svg) {
-    svg.replace("font-family=\"Inter\"", "font-family=\"Inter, DejaVu Sans, sans-serif\"");
-    svg.replace("font-family=\"JetBrains Mono\"",
-                "font-family=\"JetBrains Mono, DejaVu Sans Mono, monospace\"");
-    return svg;
+// What the generator leaves to be wished for: a size in px instead of millimetres; fonts to fall
+// back to, since a reader's machine may lack ours; and the width of every text, so that another
+// font cannot push it into its neighbour.
+QByteArray finished(const QByteArray& generated, const QSize& size, QPaintDevice* device) {
+    QString svg = QString::fromUtf8(generated);
+    static const QRegularExpression kSize(
+        QStringLiteral("width=\"[0-9.]+mm\" height=\"[0-9.]+mm\""));
+    svg.replace(kSize,
+                QStringLiteral("width=\"%1\" height=\"%2\"").arg(size.width()).arg(size.height()));
+
+    // Text widths are no part of the "tiny" profile that the generator claims.
+    svg.replace(QStringLiteral("version=\"1.2\" baseProfile=\"tiny\""),
+                QStringLiteral("version=\"1.1\""));
+
+    static const QRegularExpression kText(QStringLiteral("<text ([^>]*)>([^<]*)</text>"));
+    static const QRegularExpression kPixels(QStringLiteral("font-size=\"([0-9.]+)\""));
+    static const QRegularExpression kWeight(QStringLiteral("font-weight=\"([0-9]+)\""));
+    QString result;
+    qsizetype done = 0;
+    for (auto texts = kText.globalMatch(svg); texts.hasNext();) {
+        const QRegularExpressionMatch text = texts.next();
+        const QString attributes = text.captured(1);
+        const double points = kPixels.match(attributes).captured(1).toDouble() * 72 / kDpi;
+        const bool bold = kWeight.match(attributes).captured(1).toInt() >= 600;
+        const bool mono = attributes.contains(QStringLiteral("font-family=\"JetBrains Mono\""));
+        QString words = text.captured(2);
+        words.replace(QStringLiteral("&lt;"), QStringLiteral("<"));
+        words.replace(QStringLiteral("&gt;"), QStringLiteral(">"));
+        words.replace(QStringLiteral("&quot;"), QStringLiteral("\""));
+        words.replace(QStringLiteral("&amp;"), QStringLiteral("&"));
+        result += QStringView(svg).mid(done, text.capturedStart(1) - done);
+        done = text.capturedStart(1);
+        if (points > 0) {
+            const QFont font = mono ? monoFont(points, bold) : textFont(points, bold);
+            const double width = QFontMetricsF(font, device).horizontalAdvance(words);
+            result += QStringLiteral("textLength=\"%1\" lengthAdjust=\"spacingAndGlyphs\" ")
+                          .arg(QString::number(width, 'f', 2));
+        }
+    }
+    result += QStringView(svg).mid(done);
+    result.replace(QStringLiteral("font-family=\"Inter\""),
+                   QStringLiteral("font-family=\"Inter, DejaVu Sans, sans-serif\""));
+    result.replace(QStringLiteral("font-family=\"JetBrains Mono\""),
+                   QStringLiteral("font-family=\"JetBrains Mono, DejaVu Sans Mono, monospace\""));
+    return result.toUtf8();
 }
 
 }  // namespace
@@ -330,7 +367,7 @@ QByteArray renderFigure(const std::string& view,
         figure.paint(painter, height);
         painter.end();
         buffer.close();
-        return withFallbackFonts(bytes);
+        return finished(bytes, size, &generator);
     }
     if (format == FigureFormat::kPng) {
         QImage image((QSizeF(size) * options.scale).toSize(), QImage::Format_ARGB32_Premultiplied);

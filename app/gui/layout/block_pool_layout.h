@@ -16,7 +16,7 @@ namespace kvlab {
 //   4  5  6  7
 class BlockPoolLayout {
   public:
-    static constexpr int kMaxPitch = 72;  // px
+    static constexpr int kMaxPitch = 92;  // px
     static constexpr int kMinPitch = 3;
     static constexpr double kLetterCell = 12;  // smallest cell that holds an 8 pt letter
     static constexpr double kBadgeCell = 18;   // smallest cell that holds "×8"

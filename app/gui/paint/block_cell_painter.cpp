@@ -400,7 +400,7 @@ void paintBlockCell(QPainter& painter,
     painter.setBrush(Qt::NoBrush);
     if (visual.being_written) {
         paintWritingRing(painter, cell, theme, true);
-    } else if (visual.written_end > visual.written_begin && side >= 9) {
+    } else if (visual.written_end > visual.written_begin && side >= 14) {
         paintWritingRing(painter, cell, theme, false);
     }
 }
@@ -428,8 +428,9 @@ void paintTableCell(QPainter& painter,
     painter.drawRoundedRect(edge, 5, 5);
     painter.setBrush(Qt::NoBrush);
     if (shared) {
+        const double inset = rect.height() >= 20 ? 2.2 : 1.2;
         painter.setPen(QPen(theme.shared_ink, 0.8));
-        painter.drawRoundedRect(edge.adjusted(2.2, 2.2, -2.2, -2.2), 3.5, 3.5);
+        painter.drawRoundedRect(edge.adjusted(inset, inset, -inset, -inset), 3.5, 3.5);
     }
     const bool ticked = rect.height() >= 26;
     const QRectF ticks(rect.left() + 6.5, rect.bottom() - 10.5, rect.width() - 13, 5.5);

@@ -256,8 +256,9 @@ void paintTimelineLanes(QPainter& painter, const TimelineScene& scene, const The
     painter.setFont(font);
     const QRectF axis = layout.axis();
     painter.setPen(theme.quiet_ink);
-    painter.drawText(QPointF(axis.left() - 104, axis.center().y() + metrics.capHeight() / 2),
-                     QStringLiteral("step"));
+    painter.drawText(
+        QPointF(layout.laneLabel(Lane::kWrite).left(), axis.center().y() + metrics.capHeight() / 2),
+        QStringLiteral("step"));
     for (const int64_t moment : layout.axisMoments(64)) {
         const double x = layout.xOf(static_cast<double>(moment));
         const QString text = formatCount(moment);
@@ -446,7 +447,8 @@ double paintAccount(QPainter& painter,
                              .arg(formatCount(account.tokens_held),
                                   formatCount(account.slots_allocated),
                                   formatPercent(static_cast<double>(account.tokens_held) /
-                                                static_cast<double>(account.slots_allocated)))
+                                                static_cast<double>(account.slots_allocated))
+                                      .replace(QLatin1Char(' '), QChar::Nbsp))
                        : QStringLiteral("no slot is in use"));
         if (bytes_per_token > 0) {
             paintWords(QStringLiteral("1 block = %1 × %2 = %3")

@@ -86,6 +86,11 @@ void paintTinyPool(QPainter& painter,
     if (pool.cell() >= 3) {
         painter.setPen(QPen(mixed(theme.panel, theme.free_outline, 0.6), 0.6));
         painter.drawRects(free_cells);
+    } else {
+        // Too small for an outline: a grey dot keeps the address visible.
+        painter.setPen(Qt::NoPen);
+        painter.setBrush(mixed(theme.panel, theme.free_outline, 0.4));
+        painter.drawRects(free_cells);
     }
     painter.setPen(Qt::NoPen);
     for (const Batch& batch : batches) {
@@ -103,14 +108,17 @@ struct LegendEntry {
     QString words;
 };
 
-std::vector<LegendEntry> legendEntries(bool has_cached) {
+std::vector<LegendEntry> legendEntries(const LegendOptions& options) {
     std::vector<LegendEntry> entries{
         {LegendItem::kShared, QStringLiteral("shared, ×count")},
         {LegendItem::kOwner, QStringLiteral("one owner, letter")},
         {LegendItem::kPartial, QStringLiteral("hatch: empty slots")},
-        {LegendItem::kWriting, QStringLiteral("ring: written now")},
     };
-    if (has_cached) entries.push_back({LegendItem::kCached, QStringLiteral("cached, count 0")});
+    if (options.with_writing) {
+        entries.push_back({LegendItem::kWriting, QStringLiteral("ring: written now")});
+    }
+    if (options.with_cached)
+        entries.push_back({LegendItem::kCached, QStringLiteral("cached, count 0")});
     entries.push_back({LegendItem::kFree, QStringLiteral("free")});
     return entries;
 }
@@ -234,7 +242,7 @@ void paintThreads(QPainter& painter,
                 if (!is_strong) color = mixed(theme.panel, theme.accent, 0.45);
                 drawThread(painter,
                            routeThread(*from, row.gutter_y, layout.channel_x, to, pool.gap()),
-                           color, is_strong ? 2.0 : 1.0, false);
+                           color, strong ? (is_strong ? 2.0 : 1.0) : 1.3, false);
             }
         }
         paintSelectionRing(painter, to, theme);
@@ -274,22 +282,27 @@ void paintThreads(QPainter& painter,
         }
         // The copy itself: from source to target through the gaps between the cells.
         const double half = std::max(pool.gap(), 2.0) / 2;
-        const double left = to.left() - half;
-        drawThread(painter,
-                   QPolygonF({{from.center().x(), from.bottom()},
-                              {from.center().x(), from.bottom() + half},
-                              {left, from.bottom() + half},
-                              {left, to.center().y()},
-                              {to.left() + 1, to.center().y()}}),
-                   theme.ink, 2.0, true);
+        const double below = from.bottom() + half + 1;
+        QPolygonF way({{from.center().x(), from.bottom()}, {from.center().x(), below}});
+        if (from.top() == to.top()) {
+            way << QPointF(to.center().x(), below) << QPointF(to.center().x(), to.bottom() - 2);
+        } else {
+            const double left = to.left() - half;
+            way << QPointF(left, below) << QPointF(left, to.center().y())
+                << QPointF(to.left() + 1, to.center().y());
+        }
+        drawThread(painter, way, theme.ink, 2.0, true);
     }
 }
 
-double paintLegend(QPainter& painter, const QRectF& area, const Theme& theme, bool has_cached) {
+double paintLegend(QPainter& painter,
+                   const QRectF& area,
+                   const Theme& theme,
+                   const LegendOptions& options) {
     const QFont font = textFont(kTextPoints);
     const QFontMetricsF metrics(font, painter.device());
     double x = area.left(), y = area.top();
-    for (const LegendEntry& entry : legendEntries(has_cached)) {
+    for (const LegendEntry& entry : legendEntries(options)) {
         const double width = kSwatch + kSwatchGap + metrics.horizontalAdvance(entry.words);
         if (x > area.left() && x + width > area.right()) {
             x = area.left();
@@ -336,10 +349,10 @@ double paintLegend(QPainter& painter, const QRectF& area, const Theme& theme, bo
     return y + kLegendLine - area.top();
 }
 
-double legendHeight(double width, const QPaintDevice* device, bool has_cached) {
+double legendHeight(double width, const QPaintDevice* device, const LegendOptions& options) {
     const QFontMetricsF metrics(textFont(kTextPoints), const_cast<QPaintDevice*>(device));
     double x = 0, y = kLegendLine;
-    for (const LegendEntry& entry : legendEntries(has_cached)) {
+    for (const LegendEntry& entry : legendEntries(options)) {
         const double item = kSwatch + kSwatchGap + metrics.horizontalAdvance(entry.words);
         if (x > 0 && x + item > width) {
             x = 0;

@@ -43,7 +43,14 @@ void paintThreads(QPainter& painter,
                   const CacheState& state,
                   const Theme& theme);
 // Flows the states that occur; returns the height it took.
-double paintLegend(QPainter& painter, const QRectF& area, const Theme& theme, bool has_cached);
-double legendHeight(double width, const QPaintDevice* device, bool has_cached);
+struct LegendOptions {
+    bool with_cached = false;
+    bool with_writing = true;  // a figure has no "now"
+};
+double paintLegend(QPainter& painter,
+                   const QRectF& area,
+                   const Theme& theme,
+                   const LegendOptions& options);
+double legendHeight(double width, const QPaintDevice* device, const LegendOptions& options);
 
 }  // namespace kvlab

@@ -8,7 +8,7 @@
 namespace kvlab {
 
 AccountView::AccountView(RunHub* hub, QWidget* parent) : CanvasView(hub, parent) {
-    setTitles(tr("Pool account"), tr("active + cached + free = total"));
+    setTitles(tr("Pool account"), tr("active + cached + free"));
 }
 
 void AccountView::paintCanvas(QPainter& painter, const QRectF&) {

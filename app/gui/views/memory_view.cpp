@@ -81,7 +81,7 @@ void MemoryView::refresh(bool geometry_changed) {
     // The legend sits below the pool, which is a bit more than half the width.
     const double pool_width = content.width() * 0.5;
     options.legend_height =
-        content.height() > kLegendFrom ? legendHeight(pool_width, this, has_cached) + 8 : 0;
+        content.height() > kLegendFrom ? legendHeight(pool_width, this, {has_cached, true}) + 8 : 0;
     next.layout = layOutMemory(content, state, options, {});
 
     const bool same_picture =
@@ -121,7 +121,7 @@ void MemoryView::paintCanvas(QPainter& painter, const QRectF& dirty) {
     paintBlockPool(painter, scene_, state, theme(), &sprites_, dirty);
     paintThreads(painter, scene_, state, theme());
     if (contentRect().height() > kLegendFrom) {
-        paintLegend(painter, scene_.layout.legend, theme(), hasCached());
+        paintLegend(painter, scene_.layout.legend, theme(), {hasCached(), true});
     }
 }
 

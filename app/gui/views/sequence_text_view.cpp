@@ -19,7 +19,9 @@ namespace {
 
 constexpr double kLine = 27, kChip = 22, kBadge = 22, kBadgeGap = 10, kFooter = 22;
 constexpr double kChipPoints = kTextPoints;
-constexpr int kMaxLines = 4;
+constexpr int kMaxLines = 12;
+// Prompt tokens shown beyond the last that has K/V, while prefill is on its way.
+constexpr int kBeyondPrefill = 12;
 
 }  // namespace
 
@@ -85,9 +87,13 @@ void SequenceTextView::refresh(bool geometry_changed) {
         const double badge = std::min(kBadge, pitch - 3);
         row.badge = QRectF(content.left(), top + (metrics.line_height - badge) / 2, badge, badge);
         const double left = content.left() + kBadge + kBadgeGap;
+        const int num_tokens = static_cast<int>(sequence.tokens.size());
+        const int num_shown = sequence.kv_len < sequence.prompt_len && !sequence.removed
+                                  ? std::min(num_tokens, sequence.kv_len + kBeyondPrefill)
+                                  : num_tokens;
         row.text = SequenceTextLayout(
-            QRectF(left, top, content.right() - left, lines * metrics.line_height),
-            static_cast<int>(sequence.tokens.size()), state.block_size, metrics,
+            QRectF(left, top, content.right() - left, lines * metrics.line_height), num_shown,
+            state.block_size, metrics,
             [&](int position) {
                 return wordOf(sequence.tokens[static_cast<size_t>(position)]).extent;
             },

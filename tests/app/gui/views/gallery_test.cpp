@@ -4,8 +4,12 @@
 #include <functional>
 
 #include <QDir>
+#include <QFile>
+#include <QPainter>
+#include <QSvgRenderer>
 #include <QTest>
 
+#include "app/gui/export/figure.h"
 #include "app/gui/views/account_view.h"
 #include "app/gui/views/memory_view.h"
 #include "app/gui/views/sequence_text_view.h"
@@ -77,6 +81,32 @@ void GalleryTest::shoot() {
     hub.setLive(true);
     hub.setCursor({60, 0, 0});
     shot("timeline-behind", {1400, 170}, hub, timeline);
+
+    // Figures as another program shows them: the SVG, painted by a renderer.
+    for (const std::string& name : figureViews()) {
+        for (const ThemeKind kind : {ThemeKind::kLight, ThemeKind::kDark}) {
+            FigureOptions options;
+            options.theme = kind;
+            options.width_px = kind == ThemeKind::kLight ? 960 : 720;
+            if (name == "tables") options.block = BlockId(37);
+            const QByteArray svg =
+                renderFigure(name, hub.log(), hub.log().end(), options, FigureFormat::kSvg);
+            QFile file(
+                QStringLiteral("%1/figure-%2.svg").arg(folder, QString::fromStdString(name)));
+            QVERIFY(file.open(QIODevice::WriteOnly) && file.write(svg) == svg.size());
+            QSvgRenderer renderer(svg);
+            QVERIFY(renderer.isValid());
+            QImage image(renderer.defaultSize(), QImage::Format_ARGB32_Premultiplied);
+            image.fill(Qt::magenta);
+            QPainter painter(&image);
+            renderer.render(&painter);
+            painter.end();
+            QVERIFY(
+                image.save(QStringLiteral("%1/figure-%2-%3.png")
+                               .arg(folder, QString::fromStdString(name),
+                                    QLatin1String(kind == ThemeKind::kLight ? "light" : "dark"))));
+        }
+    }
 
     LogScript cow;
     cow.prompt_len = 2001;
