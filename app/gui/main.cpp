@@ -108,11 +108,13 @@ int main(int argc, char** argv) {
         ->excludes(step_option);
     export_app->add_option("--select", figure.select, "kv:block/37: whose threads the tables show");
     addTheme(export_app, &figure_theme);
-    export_app->add_option("--width", figure.width, "px")->check(CLI::Range(100, 20000));
+    export_app->add_option("--width", figure.width, "px")->check(CLI::Range(240, 8192));
     export_app->add_option("--scale", figure.scale, "PNG: pixels per px")
         ->check(CLI::Range(0.25, 8.0));
-    export_app->add_flag("!--no-title", figure.title, "leave the title out");
-    export_app->add_flag("!--no-footer", figure.footer, "leave the footer out");
+    export_app->add_flag_callback(
+        "--no-title", [&] { figure.title = false; }, "leave the title out");
+    export_app->add_flag_callback(
+        "--no-footer", [&] { figure.footer = false; }, "leave the footer out");
     export_app->add_option("-o,--output", figure.output, "file to write");
     addLaterOptions(export_app, {"--all", "--check", "--background", "--lang", "--text-as-paths",
                                  "--span", "--animate", "--worksheet", "--slides", "--preset"});

@@ -475,7 +475,7 @@ void MainWindow::resetLayout() {
     tables_dock_->hide();
     const int side = std::clamp(width() / 5, qRound(280 * scale_), qRound(340 * scale_));
     room_->resizeDocks({lesson_dock_, inspector_dock_},
-                       {side, std::clamp(width() / 6, qRound(270 * scale_), qRound(290 * scale_))},
+                       {side, std::clamp(width() / 6, qRound(292 * scale_), qRound(310 * scale_))},
                        Qt::Horizontal);
     rows_->setSizes({540, 460});
     columns_->setSizes({500, 500});

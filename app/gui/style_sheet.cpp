@@ -38,6 +38,7 @@ QLabel[role="formula"] {
     font-family: "JetBrains Mono", "DejaVu Sans Mono"; font-size: ~9~pt; color: @quiet_ink;
 }
 QLabel[role="chip"] { border: 1px solid @panel_border; border-radius: #11#px; padding: #3#px #10#px; font-size: ~9.5~pt; }
+QLabel[role="alarm"] { color: @alarm; font-size: ~13~pt; }
 QLabel[role="tag"] { background: @tag_fill; color: @tag_ink; border-radius: #4#px; padding: #2#px #6#px; font-size: ~9~pt; font-weight: 600; }
 
 QPushButton, QToolButton {
@@ -103,9 +104,12 @@ QTabBar::tab:focus { color: @accent; }
 QTableView {
     background: @panel; color: @ink; border: 0; gridline-color: @hairline;
     alternate-background-color: @window;
-    selection-background-color: @accent; selection-color: @accent_ink;
+    selection-background-color: @accent; selection-color: @accent_ink; outline: 0;
 }
-QTableView:focus { border: 1px solid @accent; }
+QTableView::item { padding: 0 #8#px; border: 0; }
+QTableView::item:selected { background: @accent; color: @accent_ink; }
+QTableView::item:focus { background: @accent_tint; color: @ink; }
+QTableView::item:selected:focus { background: @accent; color: @accent_ink; }
 QHeaderView, QHeaderView::section {
     background: @panel; color: @quiet_ink; border: 0; border-bottom: 1px solid @hairline;
     padding: #4#px #8#px; font-weight: 600;

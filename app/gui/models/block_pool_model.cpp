@@ -7,6 +7,16 @@
 
 namespace kvlab {
 
+namespace {
+
+// Numbers stand under each other at the right, and so does what heads them.
+QVariant alignmentOf(int column) {
+    const bool number = column != BlockPoolModel::kState && column != BlockPoolModel::kOwners;
+    return QVariant(Qt::Alignment(Qt::AlignVCenter | (number ? Qt::AlignRight : Qt::AlignLeft)));
+}
+
+}  // namespace
+
 BlockPoolModel::BlockPoolModel(RunHub* hub, QObject* parent)
     : QAbstractTableModel(parent), hub_(hub) {
     connect(hub_, &RunHub::logReset, this, &BlockPoolModel::reset);
@@ -28,9 +38,7 @@ QVariant BlockPoolModel::data(const QModelIndex& index, int role) const {
     }
     const Row& row = rows_[static_cast<size_t>(index.row())];
     if (role == Qt::TextAlignmentRole) {
-        const bool number = index.column() != kState && index.column() != kOwners;
-        return QVariant(
-            Qt::Alignment(Qt::AlignVCenter | (number ? Qt::AlignRight : Qt::AlignLeft)));
+        return alignmentOf(index.column());
     }
     if (role != Qt::DisplayRole) {
         return {};
@@ -64,6 +72,9 @@ QVariant BlockPoolModel::data(const QModelIndex& index, int role) const {
 }
 
 QVariant BlockPoolModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation == Qt::Horizontal && role == Qt::TextAlignmentRole) {
+        return alignmentOf(section);
+    }
     if (orientation != Qt::Horizontal || role != Qt::DisplayRole) {
         return {};
     }

@@ -7,6 +7,16 @@
 
 namespace kvlab {
 
+namespace {
+
+// Numbers stand under each other at the right, and so does what heads them.
+QVariant alignmentOf(int column) {
+    const bool number = column >= BlockTableModel::kLogical;
+    return QVariant(Qt::Alignment(Qt::AlignVCenter | (number ? Qt::AlignRight : Qt::AlignLeft)));
+}
+
+}  // namespace
+
 BlockTableModel::BlockTableModel(RunHub* hub, QObject* parent)
     : QAbstractTableModel(parent), hub_(hub) {
     connect(hub_, &RunHub::logReset, this, [this] {
@@ -32,7 +42,7 @@ QVariant BlockTableModel::data(const QModelIndex& index, int role) const {
         return {};
     }
     if (role == Qt::TextAlignmentRole) {
-        return QVariant(Qt::Alignment(Qt::AlignVCenter | Qt::AlignRight));
+        return alignmentOf(index.column());
     }
     if (role != Qt::DisplayRole) {
         return {};
@@ -56,6 +66,9 @@ QVariant BlockTableModel::data(const QModelIndex& index, int role) const {
 }
 
 QVariant BlockTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation == Qt::Horizontal && role == Qt::TextAlignmentRole) {
+        return alignmentOf(section);
+    }
     if (orientation != Qt::Horizontal || role != Qt::DisplayRole) {
         return {};
     }

@@ -5,6 +5,17 @@
 
 namespace kvlab {
 
+namespace {
+
+// Numbers stand under each other at the right, and so does what heads them.
+QVariant alignmentOf(int column) {
+    const bool number =
+        column != SequenceListModel::kSequence && column != SequenceListModel::kState;
+    return QVariant(Qt::Alignment(Qt::AlignVCenter | (number ? Qt::AlignRight : Qt::AlignLeft)));
+}
+
+}  // namespace
+
 SequenceListModel::SequenceListModel(RunHub* hub, QObject* parent)
     : QAbstractTableModel(parent), hub_(hub) {
     connect(hub_, &RunHub::logReset, this, &SequenceListModel::refresh);
@@ -25,8 +36,7 @@ QVariant SequenceListModel::data(const QModelIndex& index, int role) const {
         return {};
     }
     if (role == Qt::TextAlignmentRole) {
-        const bool text = index.column() == kSequence || index.column() == kState;
-        return QVariant(Qt::Alignment(Qt::AlignVCenter | (text ? Qt::AlignLeft : Qt::AlignRight)));
+        return alignmentOf(index.column());
     }
     if (role != Qt::DisplayRole) {
         return {};
@@ -58,6 +68,9 @@ QVariant SequenceListModel::data(const QModelIndex& index, int role) const {
 }
 
 QVariant SequenceListModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation == Qt::Horizontal && role == Qt::TextAlignmentRole) {
+        return alignmentOf(section);
+    }
     if (orientation != Qt::Horizontal || role != Qt::DisplayRole) {
         return {};
     }
@@ -73,7 +86,7 @@ QVariant SequenceListModel::headerData(int section, Qt::Orientation orientation,
         case kCached:
             return tr("Tokens with K/V");
         case kBlocks:
-            return tr("Blocks in its table");
+            return tr("Blocks");
         default:
             return {};
     }

@@ -9,6 +9,12 @@ namespace kvlab {
 
 namespace {
 
+// Numbers stand under each other at the right, and so does what heads them.
+QVariant alignmentOf(int column) {
+    const bool number = column == StepListModel::kStep;
+    return QVariant(Qt::Alignment(Qt::AlignVCenter | (number ? Qt::AlignRight : Qt::AlignLeft)));
+}
+
 // Item views count rows in int.
 int rowsOf(const RunHub& hub) {
     if (!hub.hasLog()) {
@@ -71,8 +77,7 @@ QVariant StepListModel::data(const QModelIndex& index, int role) const {
         return {};
     }
     if (role == Qt::TextAlignmentRole) {
-        return QVariant(Qt::Alignment(Qt::AlignVCenter |
-                                      (index.column() == kStep ? Qt::AlignRight : Qt::AlignLeft)));
+        return alignmentOf(index.column());
     }
     if (role != Qt::DisplayRole) {
         return {};
@@ -99,6 +104,9 @@ QVariant StepListModel::data(const QModelIndex& index, int role) const {
 }
 
 QVariant StepListModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation == Qt::Horizontal && role == Qt::TextAlignmentRole) {
+        return alignmentOf(section);
+    }
     if (orientation != Qt::Horizontal || role != Qt::DisplayRole) {
         return {};
     }

@@ -7,6 +7,8 @@
 #include <QPushButton>
 #include <QStyle>
 
+#include "app/gui/panels/widgets.h"
+
 namespace kvlab {
 
 Banner::Banner(QWidget* parent) : QFrame(parent) {
@@ -32,6 +34,7 @@ void Banner::showMessage(const QString& message, bool alarm) {
     sign_->setAccessibleName(alarm ? tr("Problem") : tr("Note"));
     text_->setText(message);
     setAccessibleName(message);
+    setRole(sign_, alarm ? "alarm" : "quiet");
     setProperty("alarm", alarm);
     style()->unpolish(this);
     style()->polish(this);

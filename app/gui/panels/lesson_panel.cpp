@@ -428,14 +428,16 @@ void LessonPanel::buildClaims() {
         row.quoted = new NumberLabel(claims_);
         row.formula = new NumberLabel(claims_);
         row.measured = new NumberLabel(claims_);
-        claims_grid_->addWidget(row.text, line, 0);
+        row.unit = makeLabel(QString::fromStdString(claim.unit), "small", claims_);
+        claims_grid_->addWidget(row.text, line, 0, 1, 4);
+        claims_grid_->addWidget(row.unit, line + 1, 0);
         int column = 1;
         for (NumberLabel* number : {row.quoted, row.formula, row.measured}) {
             number->setPoints(kSmallPoints);
-            claims_grid_->addWidget(number, line, column++, Qt::AlignRight | Qt::AlignTop);
+            claims_grid_->addWidget(number, line + 1, column++, Qt::AlignRight);
         }
-        claims_grid_->addWidget(row.arithmetic, line + 1, 0, 1, 4);
-        line += 2;
+        claims_grid_->addWidget(row.arithmetic, line + 2, 0, 1, 4);
+        line += 3;
         claim_rows_.push_back(row);
     }
     claims_grid_->addWidget(makeRule(claims_), line, 0, 1, 4);
@@ -475,8 +477,9 @@ void LessonPanel::refreshClaims() {
         const Claim& claim = lesson_->claims[i];
         ClaimRow& row = claim_rows_[i];
         const bool row_shown = shown && !givesAway(claim);
-        for (QWidget* part : std::initializer_list<QWidget*>{row.text, row.arithmetic, row.quoted,
-                                                             row.formula, row.measured, row.rule}) {
+        for (QWidget* part :
+             std::initializer_list<QWidget*>{row.text, row.unit, row.arithmetic, row.quoted,
+                                             row.formula, row.measured, row.rule}) {
             part->setVisible(row_shown);
         }
         if (!row_shown) {
@@ -491,8 +494,8 @@ void LessonPanel::refreshClaims() {
         row.measured->setMarkColor(claim.pass ? theme_.good : theme_.bad);
         const QString formula = QString::fromStdString(claim.formula);
         const QString substituted = QString::fromStdString(claim.formula_substituted);
-        row.arithmetic->setText(substituted.isEmpty() ? unit
-                                                      : substituted + QLatin1Char(' ') + unit);
+        row.arithmetic->setText(substituted.isEmpty() ? QString()
+                                                      : QStringLiteral("= ") + substituted);
         row.arithmetic->setToolTip(formula);
         const QString explained =
             tr("%1 = %2 = %3 %4").arg(formula, substituted, numberText(claim.formula_value), unit);

@@ -73,6 +73,7 @@ class LessonPanel : public QWidget {
     };
     struct ClaimRow {
         QLabel* text;
+        QLabel* unit;
         QLabel* arithmetic;
         NumberLabel* quoted;
         NumberLabel* formula;

@@ -16,6 +16,7 @@ namespace kvlab {
 TablesPanel::TablesPanel(RunHub* hub, QWidget* parent) : QTabWidget(parent), hub_(hub) {
     setAccessibleName(tr("Tables"));
     setDocumentMode(true);
+    tabBar()->setDrawBase(false);
     sequences_ = new SequenceListModel(hub, this);
     block_table_ = new BlockTableModel(hub, this);
     pool_ = new BlockPoolModel(hub, this);
@@ -78,7 +79,7 @@ QTableView* TablesPanel::addTable(QAbstractItemModel* model, const QString& name
 void TablesPanel::setScale(double scale) {
     for (QTableView* view : findChildren<QTableView*>()) {
         view->verticalHeader()->setDefaultSectionSize(qRound(26 * scale));
-        view->horizontalHeader()->setDefaultSectionSize(qRound(130 * scale));
+        view->horizontalHeader()->setDefaultSectionSize(qRound(124 * scale));
     }
 }
 

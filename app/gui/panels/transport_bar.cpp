@@ -59,8 +59,6 @@ TransportBar::TransportBar(RunHub* hub, Playback* playback, QWidget* parent)
     auto* speed_row = new QHBoxLayout;
     speed_row->setSpacing(8);
     speed_row->addWidget(speed_);
-    behind_ = makeLabel({}, "tag", this);
-    speed_row->addWidget(behind_);
     speed_row->addStretch(1);
     column->addLayout(speed_row);
     column->addStretch(1);
@@ -103,7 +101,6 @@ void TransportBar::refresh() {
     if (!hub_->hasLog()) {
         place_->setText(tr("step %1 / %1").arg(noData()));
         event_->setText(tr("no run yet"));
-        behind_->hide();
         return;
     }
     const RunLog& log = hub_->log();
@@ -123,10 +120,6 @@ void TransportBar::refresh() {
     } else {
         event_->setText(tr("between two steps"));
     }
-    const int64_t behind = log.numSteps() - at.step;
-    behind_->setVisible(hub_->isLive() && behind > 0);
-    behind_->setText(tr("%1 behind").arg(formatCount(behind)));
-    behind_->setToolTip(tr("steps that the run has already made"));
 }
 
 }  // namespace kvlab

@@ -35,7 +35,6 @@ class TransportBar : public QWidget {
     QToolButton* to_end_;
     QLabel* place_;
     QLabel* event_;
-    QLabel* behind_;
     QPushButton* speed_;
 };
 

@@ -5,10 +5,11 @@
 #include <cmath>
 
 #include <QFontMetricsF>
-#include <QGridLayout>
+#include <QHBoxLayout>
 #include <QMouseEvent>
 #include <QPainter>
 #include <QStyle>
+#include <QVBoxLayout>
 
 #include "app/gui/provenance.h"
 #include "app/gui/style_sheet.h"
@@ -81,15 +82,22 @@ QSize NumberLabel::sizeHint() const {
             static_cast<int>(std::ceil(metrics.height() * 1.25))};
 }
 
+QSize NumberLabel::minimumSizeHint() const {
+    const QSize wanted = sizeHint();
+    return {std::min(wanted.width(), fontMetrics().averageCharWidth() * 8), wanted.height()};
+}
+
 void NumberLabel::paintEvent(QPaintEvent*) {
     QPainter painter(this);
     painter.setRenderHint(QPainter::Antialiasing);
     const QFontMetricsF metrics(font_);
     const QString tail = mark_.isEmpty() ? QString() : QLatin1Char(' ') + mark_;
-    const double width = metrics.horizontalAdvance(text_);
+    const QString text =
+        metrics.elidedText(text_, Qt::ElideRight, this->width() - metrics.horizontalAdvance(tail));
+    const double width = metrics.horizontalAdvance(text);
     const double x = this->width() - width - metrics.horizontalAdvance(tail) - 0.5;
     const double y = (height() - metrics.height()) / 2 + metrics.ascent() - 1;
-    drawNumber(painter, {x, y}, text_, font_, ink_, provenance_);
+    drawNumber(painter, {x, y}, text, font_, ink_, provenance_);
     painter.setPen(mark_color_);
     painter.drawText(QPointF(x + width, y), tail);
 }
@@ -98,23 +106,23 @@ void NumberLabel::paintEvent(QPaintEvent*) {
 // -------------------------------------------------------------------------------------
 
 FactList::FactList(const QStringList& names, QWidget* parent) : QWidget(parent) {
-    auto* grid = new QGridLayout(this);
-    grid->setContentsMargins(0, 0, 0, 0);
-    grid->setHorizontalSpacing(8);
-    grid->setVerticalSpacing(5);
-    grid->setColumnStretch(0, 1);
-    int line = 0;
+    auto* column = new QVBoxLayout(this);
+    column->setContentsMargins(0, 0, 0, 0);
+    column->setSpacing(5);
     for (const QString& name : names) {
         Row row;
         row.name = new QLabel(name, this);
         row.value = new NumberLabel(this);
         row.value->setPoints(kSmallPoints);
         row.name->setBuddy(row.value);
-        grid->addWidget(row.name, line, 0);
-        grid->addWidget(row.value, line, 1);
-        grid->addWidget(makeRule(this), line + 1, 0, 1, 2);
+        auto* line = new QHBoxLayout;
+        line->setSpacing(8);
+        line->addWidget(row.name);
+        line->addStretch(1);
+        line->addWidget(row.value);
+        column->addLayout(line);
+        column->addWidget(makeRule(this));
         rows_.push_back(row);
-        line += 2;
     }
 }
 

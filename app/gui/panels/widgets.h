@@ -13,8 +13,6 @@
 #include "app/gui/theme.h"
 #include "lessons/lesson.h"
 
-class QGridLayout;
-
 namespace kvlab {
 
 // Small pieces that the panels share.
@@ -38,7 +36,8 @@ class NumberLabel : public QWidget {
     QString text() const { return text_; }
 
     QSize sizeHint() const override;
-    QSize minimumSizeHint() const override { return sizeHint(); }
+    // Narrower ones are elided; the tool tip has it all.
+    QSize minimumSizeHint() const override;
 
   protected:
     void paintEvent(QPaintEvent* event) override;

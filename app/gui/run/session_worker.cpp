@@ -7,6 +7,7 @@
 #include <iterator>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include <QMetaObject>
@@ -86,8 +87,14 @@ void SessionWorker::start(const RunConfig& config) {
     running_ = true;
     paused_ = false;
     try {
+        // One core stays free for painting; no token depends on the number of threads.
+        RunConfig shared_machine = config;
+        if (shared_machine.engine.num_threads == 0) {
+            const int cores = static_cast<int>(std::thread::hardware_concurrency());
+            shared_machine.engine.num_threads = std::max(1, cores - 1);
+        }
         session_ = std::make_unique<Session>(std::move(callbacks));
-        session_->start(config);
+        session_->start(std::move(shared_machine));
     } catch (const std::exception& error) {
         const std::string message = error.what();
         mailbox_->put([&](Mailbox& m) { m.failure = message; });
