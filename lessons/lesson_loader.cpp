@@ -2,6 +2,7 @@
 #include "lessons/lesson_loader.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -44,6 +45,14 @@ bool isIdentifier(std::string_view text) {
     return std::all_of(text.begin(), text.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
     });
+}
+
+// The shortest decimal text of a number: "175", "2.5", "100000", never "1e+05".
+std::string shownNumber(double number) {
+    std::array<char, 352> text{};  // the smallest double has 324 digits behind the point
+    const auto [end, error] =
+        std::to_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+    return {text.data(), end};
 }
 
 std::string readFile(const fs::path& path) {
@@ -125,7 +134,7 @@ class ObjectReader {
         const json& found = value(key);
         const double number = found.is_number() ? found.get<double>() : NAN;
         if (!(number >= low && number <= high)) {
-            fail(key, "wants a number from " + shown(low) + " to " + shown(high));
+            fail(key, "wants a number from " + shownNumber(low) + " to " + shownNumber(high));
         }
         return number;
     }
@@ -170,7 +179,7 @@ class ObjectReader {
     // Call last: refuses what nobody asked for.
     void refuseUnknown() const {
         for (const auto& [key, unused] : object_.items()) {
-            if (known_.count(key) == 0) {
+            if (!known_.contains(key)) {
                 const std::string shown_key = quotedForMessage(key);
                 refuse(file_, "field " + shown_key + (place_.empty() ? "" : " of " + place_) +
                                   " is not known");
@@ -184,12 +193,6 @@ class ObjectReader {
 
   private:
     std::string name(const char* key) const { return place_.empty() ? key : place_ + "." + key; }
-
-    static std::string shown(double number) {
-        char text[32];
-        const auto [end, error] = std::to_chars(text, text + sizeof text, number);
-        return {text, end};
-    }
 
     const std::string& file_;
     const json& object_;
@@ -425,9 +428,7 @@ Question readQuestion(ObjectReader& reader, const Lesson& lesson, Texts& texts) 
             answer.value = entry.number("value", -kMaxNumber, kMaxNumber);
             entry.refuseUnknown();
             // Written as in lesson.json, "answer:175" or "answer:2.5".
-            char shown[32];
-            const auto [end, error] = std::to_chars(shown, shown + sizeof shown, answer.value);
-            answer.reply = texts.body(key + " answer:" + std::string(shown, end));
+            answer.reply = texts.body(key + " answer:" + shownNumber(answer.value));
             question.expected.push_back(std::move(answer));
         }
     }

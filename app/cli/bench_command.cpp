@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -33,6 +34,7 @@ constexpr int kPromptTokens = 256;   // before decoding
 constexpr int kPrefillTokens = 512;  // one chunk of the default token budget
 constexpr int kDecodeSteps = 48;     // timed steps of a round
 constexpr int kRounds = 7;
+constexpr int kFolds = 20;  // of a log, in one timing
 
 struct BenchOptions {
     EngineOptions engine;
@@ -135,7 +137,7 @@ BenchResult benchDecode(const BenchContext& context) {
 }
 
 BenchResult benchPrefill(const BenchContext& context) {
-    const auto tokensPerSecond = [&](int prompt_len) {
+    const auto tokens_per_s = [&](int prompt_len) {
         std::vector<double> times;
         const EngineRequest request = makeRequest(context, prompt_len, 1, 1);
         for (int round = 0; round < kRounds + 1; ++round) {
@@ -148,8 +150,8 @@ BenchResult benchPrefill(const BenchContext& context) {
         }
         return prompt_len * 1000.0 / median(times);
     };
-    const double small = tokensPerSecond(kPrefillTokens / 4);
-    const double large = tokensPerSecond(kPrefillTokens);
+    const double small = tokens_per_s(kPrefillTokens / 4);
+    const double large = tokens_per_s(kPrefillTokens);
     return {"prefill",           "tokens/s",    {{"128_tokens", small}, {"512_tokens", large}},
             "512_tokens_to_128", large / small, kRounds};
 }
@@ -167,7 +169,6 @@ BenchResult benchFold(const BenchContext& context) {
         num_events += static_cast<int64_t>(step->events.size());
         for (const Event& event : step->events) num_entries += numEntries(event);
     }
-    constexpr int kFolds = 20;
     std::vector<double> times;
     for (int round = 0; round < kRounds + 1; ++round) {
         const double ms = elapsedMs([&] {
@@ -195,6 +196,7 @@ double poolPairNs(int num_blocks, int num_rounds) {
     BlockPool pool(num_blocks, 16);
     std::vector<BlockId> taken(static_cast<size_t>(num_blocks));
     std::vector<double> times;
+    times.reserve(static_cast<size_t>(num_rounds));
     for (int round = 0; round < num_rounds; ++round) {
         times.push_back(elapsedMs([&] {
             for (BlockId& block : taken) block = pool.allocate();
@@ -204,7 +206,7 @@ double poolPairNs(int num_blocks, int num_rounds) {
     return median(times) * 1e6 / num_blocks;
 }
 
-BenchResult benchPool(const BenchContext&) {
+BenchResult benchPool(const BenchContext& /*context*/) {
     BenchResult result{"pool", "ns/block", {}, "1000000_blocks_to_1000", 0, 0};
     result.num_repeats = kRounds;
     for (const int num_blocks : {1'000, 10'000, 100'000, 1'000'000}) {
@@ -268,11 +270,11 @@ struct Bench {
     const char* name;
     BenchResult (*run)(const BenchContext&);
 };
-constexpr Bench kBenches[] = {{"decode", benchDecode},
-                              {"prefill", benchPrefill},
-                              {"fold", benchFold},
-                              {"pool", benchPool},
-                              {"tracing", benchTracing}};
+constexpr std::array<Bench, 5> kBenches = {{{"decode", benchDecode},
+                                            {"prefill", benchPrefill},
+                                            {"fold", benchFold},
+                                            {"pool", benchPool},
+                                            {"tracing", benchTracing}}};
 
 Json resultJson(const BenchResult& result) {
     Json medians = Json::object();
@@ -287,8 +289,8 @@ Json resultJson(const BenchResult& result) {
 void runBench(const BenchOptions& options) {
     std::vector<Bench> chosen;
     for (const std::string& name : options.names) {
-        const auto* found = std::find_if(std::begin(kBenches), std::end(kBenches),
-                                         [&](const Bench& b) { return name == b.name; });
+        const auto found = std::find_if(std::begin(kBenches), std::end(kBenches),
+                                        [&](const Bench& b) { return name == b.name; });
         if (found == std::end(kBenches)) {
             throw EngineError(ErrorKind::kBadArgument,
                               "there is no bench " + quotedForMessage(name) +

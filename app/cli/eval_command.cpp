@@ -41,6 +41,8 @@ constexpr int kDocumentsPerBatch = 16;
 // A document has more tokens than words by the tokenizer's ratio; a little under it, so that few
 // documents pass the length asked for.
 constexpr double kLengthMargin = 0.97;
+// Of a two-sided interval of 95 %.
+constexpr double kNormalQuantile = 1.959963984540054;
 
 // One question: which tokens must be predicted, and how far back the statement lies.
 struct QuestionTokens {
@@ -79,7 +81,7 @@ EvalDocument makeDocument(const CorpusDocument& document, const Tokenizer& token
     }
     // encode() puts a space before the first word that the text does not have.
     const int lead = !spelled.empty() && spelled[0] == ' ' &&
-                             spelled.compare(1, spelled.npos, document.text) == 0
+                             spelled.compare(1, std::string::npos, document.text) == 0
                          ? 1
                          : 0;
     if (lead == 0 && spelled != document.text) {
@@ -157,6 +159,7 @@ std::vector<DocumentResult> runBatch(const LoadedModel& model,
             results[idx].is_best[next] = is_best ? 1 : 0;
         });
     std::vector<RequestId> submitted;
+    submitted.reserve(requests.size());
     for (EngineRequest& request : requests) submitted.push_back(engine.submit(std::move(request)));
     std::vector<int64_t> num_predicted(documents.size());
     while (const auto step = engine.step()) {
@@ -197,12 +200,13 @@ struct Share {
     // Wilson's interval, 95 %: stays inside [0, 1] and is honest for few questions.
     Json interval() const {
         if (num_questions == 0) return nullptr;
-        constexpr double kZ = 1.959963984540054;
         const auto n = static_cast<double>(num_questions);
         const double p = static_cast<double>(num_exact) / n;
-        const double scale = 1 / (1 + kZ * kZ / n);
-        const double centre = scale * (p + kZ * kZ / (2 * n));
-        const double half = scale * kZ * std::sqrt(p * (1 - p) / n + kZ * kZ / (4 * n * n));
+        const double scale = 1 / (1 + kNormalQuantile * kNormalQuantile / n);
+        const double centre = scale * (p + kNormalQuantile * kNormalQuantile / (2 * n));
+        const double half =
+            scale * kNormalQuantile *
+            std::sqrt(p * (1 - p) / n + kNormalQuantile * kNormalQuantile / (4 * n * n));
         return Json::array({std::max(0.0, centre - half), std::min(1.0, centre + half)});
     }
 };

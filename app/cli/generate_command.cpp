@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -162,9 +163,9 @@ void printAccount(const RunResult& result, const RunConfig& config) {
                 counted(metrics.blocks_peak, "block", "blocks").c_str());
     const auto milliseconds = [](const std::optional<double>& value) {
         if (!value) return std::string("-");
-        char text[32];
-        std::snprintf(text, sizeof text, "%.1f ms", *value);
-        return std::string(text);
+        std::array<char, 32> text{};
+        std::snprintf(text.data(), text.size(), "%.1f ms", *value);
+        return std::string(text.data());
     };
     std::printf("time       prefill %s, decode %s", milliseconds(metrics.prefill_ms).c_str(),
                 milliseconds(metrics.decode_ms).c_str());

@@ -80,10 +80,10 @@ void addLaterCommand(CLI::App& app, const std::string& name, const std::string& 
 void addPolicyOptions(CLI::App& app) {
     addChoice(app, "--policy", nullptr, {"full"}, {"recent", "sink", "h2o", "infinigen"},
               "which tokens keep their K/V");
-    static constexpr const char* kNames[] = {"--granularity", "--budget", "--sinks", "--recent",
-                                             "--heavy",       "--decay",  "--alpha", "--partial",
-                                             "--host-rule",   "--gqa",    "--kept"};
-    for (const char* name : kNames) addLaterOption(app, name, "only --policy full is");
+    for (const char* name : {"--granularity", "--budget", "--sinks", "--recent", "--heavy",
+                             "--decay", "--alpha", "--partial", "--host-rule", "--gqa", "--kept"}) {
+        addLaterOption(app, name, "only --policy full is");
+    }
 }
 
 }  // namespace kvlab

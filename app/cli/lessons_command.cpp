@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdio>
 #include <memory>
 
@@ -51,9 +52,9 @@ Json claimJson(const Lesson& lesson, const Claim& claim) {
 
 std::string figure(const std::optional<double>& value) {
     if (!value) return "-";
-    char text[32];
-    std::snprintf(text, sizeof text, "%.10g", *value);
-    return text;
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.10g", *value);
+    return text.data();
 }
 
 void checkLessons(const LessonsOptions& options) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/cli/option_text.h"
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -23,9 +24,9 @@ constexpr int64_t kMaxTextFileBytes = int64_t{64} << 20;
 }
 
 std::string realText(double value) {
-    char buffer[32];
-    const auto end = std::to_chars(buffer, buffer + sizeof buffer, value);
-    return {buffer, end.ptr};
+    std::array<char, 32> text{};
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
+    return {text.data(), end.ptr};
 }
 
 // The whole text as a number; false when anything is left over or it does not fit.

@@ -53,7 +53,7 @@ QByteArray validJson() {
               "unit": "tokens", "quoted": 24.5, "tolerance": 0.5, "provenance": "built_in"},
              {"id": "blocks", "run": "b", "metric": "blocks_held", "unit": "blocks"}],
   "questions": [{"id": "q", "quantity": "held", "unit": "tokens", "tolerance": 1,
-                 "expected": [{"value": 175}, {"value": 2.5}]}],
+                 "expected": [{"value": 175}, {"value": 2.5}, {"value": 100000}]}],
   "stops": [{"id": "one", "run": "a", "step": 4, "question": "q", "show_claims": true},
             {"id": "two"}]
 })";
@@ -66,6 +66,7 @@ QByteArray validText() {
            "## stop:two Second stop\nText.\n"
            "## question:q\nHow many?\n"
            "### right\nYes.\n### wrong\nNo.\n### answer:175\nClose.\n### answer:2.5\nHalf.\n"
+           "### answer:100000\nFar.\n"
            "## claim:held\nThey hold.\n## claim:blocks\nBlocks.\n";
 }
 
@@ -134,6 +135,7 @@ void LessonLoaderTest::everyFieldArrives() {
     QCOMPARE(question.expected.at(0).value, 175.0);
     QCOMPARE(question.expected.at(0).reply, std::string("Close."));
     QCOMPARE(question.expected.at(1).reply, std::string("Half."));
+    QCOMPARE(question.expected.at(2).reply, std::string("Far."));
 
     const LessonStop& stop = lesson.stops.at(0);
     QCOMPARE(stop.title, std::string("First stop"));
@@ -403,7 +405,7 @@ void LessonLoaderTest::idsStayInTheFolder_data() {
     QTest::addColumn<QString>("id");
     for (const char* id : {"", ".", "..", "../sample", "/etc", "sample/", "sample/../sample",
                            "SAMPLE", "-sample", "sam ple", "sample\n"}) {
-        QTest::addRow("\"%s\"", id) << id;
+        QTest::addRow("\"%s\"", QByteArray(id).replace('\n', "\\n").constData()) << id;
     }
 }
 
