@@ -182,7 +182,7 @@ void MainWindow::buildRoom() {
 
     page->setFocusPolicy(Qt::ClickFocus);
     setCentralWidget(page);
-    setMinimumSize(960, 600);
+    setMinimumSize(1024, 640);
 }
 
 void MainWindow::wireRun() {
@@ -475,7 +475,7 @@ void MainWindow::resetLayout() {
     tables_dock_->hide();
     const int side = std::clamp(width() / 5, qRound(280 * scale_), qRound(340 * scale_));
     room_->resizeDocks({lesson_dock_, inspector_dock_},
-                       {side, std::clamp(width() / 6, qRound(292 * scale_), qRound(310 * scale_))},
+                       {side, std::clamp(width() / 6, qRound(258 * scale_), qRound(300 * scale_))},
                        Qt::Horizontal);
     rows_->setSizes({540, 460});
     columns_->setSizes({500, 500});
@@ -619,20 +619,18 @@ bool MainWindow::handleKey(QKeyEvent* event) {
     if (input && input->isEnabled()) {
         return false;
     }
-    // A picture that was tabbed into walks its cells with the arrows; the other keys still move the
-    // run.
-    const bool walks =
+    // A picture or table that was tabbed into walks its cells with the arrows; the other keys still
+    // move the run.
+    const bool arrow =
         key == Qt::Key_Left || key == Qt::Key_Right || key == Qt::Key_Up || key == Qt::Key_Down;
-    if (plain && walks && focus == memory_view_) {
+    const bool table = qobject_cast<QAbstractItemView*>(focus) != nullptr;
+    if (plain && arrow && (focus == memory_view_ || table)) {
         return false;
     }
-    const bool vertical = key == Qt::Key_Up || key == Qt::Key_Down;
-    if (qobject_cast<QAbstractItemView*>(focus)) {
-        const bool pages = key == Qt::Key_PageUp || key == Qt::Key_PageDown ||
-                           key == Qt::Key_Home || key == Qt::Key_End;
-        if (vertical || pages || key == Qt::Key_Return || key == Qt::Key_Enter) {
-            return false;
-        }
+    const bool pages = key == Qt::Key_PageUp || key == Qt::Key_PageDown || key == Qt::Key_Home ||
+                       key == Qt::Key_End || key == Qt::Key_Return || key == Qt::Key_Enter;
+    if (table && pages) {
+        return false;
     }
     if (key == Qt::Key_Space && plain) {
         if (qobject_cast<QAbstractButton*>(focus)) {

@@ -116,7 +116,7 @@ void InspectorPanel::setTheme(const Theme& theme, double scale) {
     }
     tokens_->setTheme(theme, scale);
     account_->setTheme(theme);
-    setMinimumWidth(qRound(292 * scale));
+    setMinimumWidth(qRound(248 * scale));
 }
 
 void InspectorPanel::refreshSoon() {

@@ -191,6 +191,7 @@ void LessonPanel::setTheme(const Theme& theme, double scale) {
     theme_ = theme;
     scale_ = scale;
     progress_->setTheme(theme);
+    setMinimumWidth(qRound(250 * scale));
     refresh();
     refreshClaims();
 }
