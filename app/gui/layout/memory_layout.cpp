@@ -12,6 +12,11 @@ constexpr double kMinTables = 232;
 constexpr double kMaxTables = 640;
 constexpr double kThreadHeadroom = 4;  // above the first pool row, for a thread
 
+double tablesWidth(double area_width) {
+    const double share = std::clamp(area_width * 0.43, kMinTables, kMaxTables);
+    return std::min(share, std::max(area_width - 200, 0.0));
+}
+
 std::vector<BlockTableRowInput> rowInputs(const CacheState& state,
                                           const std::vector<SequenceId>& sequences,
                                           const MemoryLayoutOptions& options) {
@@ -34,6 +39,10 @@ std::vector<BlockTableRowInput> rowInputs(const CacheState& state,
 
 }  // namespace
 
+double memoryPoolWidth(double area_width) {
+    return area_width - tablesWidth(area_width) - kChannelWidth;
+}
+
 MemoryLayout layOutMemory(const QRectF& area,
                           const CacheState& state,
                           const MemoryLayoutOptions& options,
@@ -50,8 +59,7 @@ MemoryLayout layOutMemory(const QRectF& area,
     } else if (!options.with_tables) {
         layout.pool_area = upper;
     } else {
-        const double share = std::clamp(area.width() * 0.43, kMinTables, kMaxTables);
-        const double tables_width = std::min(share, std::max(area.width() - 200, 0.0));
+        const double tables_width = tablesWidth(area.width());
         layout.tables_area = QRectF(area.left(), area.top(), tables_width, area.height());
         layout.pool_area = QRectF(area.left() + tables_width + kChannelWidth, area.top(),
                                   area.width() - tables_width - kChannelWidth, upper.height());

@@ -32,6 +32,9 @@ struct MemoryLayoutOptions {
     std::optional<int> looked_at_idx;  // logical index in looked_at_sequence
 };
 
+// Width of the pool, and of the legend below it, beside the tables.
+double memoryPoolWidth(double area_width);
+
 MemoryLayout layOutMemory(const QRectF& area,
                           const CacheState& state,
                           const MemoryLayoutOptions& options,

@@ -317,7 +317,7 @@ void paintBlockCell(QPainter& painter,
     painter.setPen(pen);
     painter.drawRoundedRect(edge, radius, radius);
 
-    if (visual.look == BlockLook::kShared && side >= 8) {
+    if (visual.look == BlockLook::kShared && side >= 8 && (side >= 16 || !lettered)) {
         const double inset = std::clamp(side * 0.1, 1.6, 4.5);
         painter.setPen(QPen(theme.shared_ink, large ? 1.2 : 0.8));
         painter.drawRoundedRect(edge.adjusted(inset, inset, -inset, -inset),

@@ -36,8 +36,19 @@ std::vector<bool> litBlocks(const MemoryScene& scene, const CacheState& state) {
     return lit;
 }
 
-const BlockVisual& visualOf(const MemoryScene& scene, BlockId block) {
-    return scene.visuals[static_cast<size_t>(block.value)];
+// While a copy is under way its target shows the slots that have arrived.
+BlockVisual visualOf(const MemoryScene& scene, BlockId block) {
+    BlockVisual visual = scene.visuals[static_cast<size_t>(block.value)];
+    if (scene.copy_progress < 1 && scene.moment.kind == Moment::Kind::kCopied &&
+        scene.moment.target == block) {
+        visual.num_filled = static_cast<int>(scene.copy_progress * scene.moment.num_slots);
+    }
+    return visual;
+}
+
+QRectF between(const QRectF& from, const QRectF& to, double share) {
+    return {from.topLeft() + (to.topLeft() - from.topLeft()) * share,
+            from.size() + (to.size() - from.size()) * share};
 }
 
 // The cell of `row` that names `block`, if the row shows it.
@@ -108,18 +119,23 @@ struct LegendEntry {
     QString words;
 };
 
-std::vector<LegendEntry> legendEntries(const LegendOptions& options) {
+std::vector<LegendEntry> legendEntries(const LegendOptions& options, double width) {
+    const bool brief = width < 430;
+    const auto words = [brief](const char* full, const char* short_form) {
+        return QString::fromUtf8(brief ? short_form : full);
+    };
     std::vector<LegendEntry> entries{
-        {LegendItem::kShared, QStringLiteral("shared, ×count")},
-        {LegendItem::kOwner, QStringLiteral("one owner, letter")},
-        {LegendItem::kPartial, QStringLiteral("hatch: empty slots")},
+        {LegendItem::kShared, words("shared, ×count", "shared")},
+        {LegendItem::kOwner, words("one owner, letter", "one owner")},
+        {LegendItem::kPartial, words("hatch: empty slots", "empty slots")},
     };
     if (options.with_writing) {
-        entries.push_back({LegendItem::kWriting, QStringLiteral("ring: written now")});
+        entries.push_back({LegendItem::kWriting, words("ring: written now", "written now")});
     }
-    if (options.with_cached)
-        entries.push_back({LegendItem::kCached, QStringLiteral("cached, count 0")});
-    entries.push_back({LegendItem::kFree, QStringLiteral("free")});
+    if (options.with_cached) {
+        entries.push_back({LegendItem::kCached, words("cached, count 0", "cached")});
+    }
+    entries.push_back({LegendItem::kFree, words("free", "free")});
     return entries;
 }
 
@@ -202,7 +218,7 @@ void paintBlockPool(QPainter& painter,
             if (!clip.isNull() && !clip.intersects(cell.adjusted(-6, -6, 6, 6))) continue;
             const bool dimmed = !lit.empty() && !lit[static_cast<size_t>(i)];
             painter.setOpacity(dimmed ? kDimmed : 1.0);
-            const BlockVisual& visual = scene.visuals[static_cast<size_t>(i)];
+            const BlockVisual visual = visualOf(scene, BlockId(i));
             if (sprites) {
                 sprites->draw(painter, cell, visual, scene.block_size, theme);
             } else {
@@ -265,6 +281,9 @@ void paintThreads(QPainter& painter,
     if (moment.kind == Moment::Kind::kCopied) {
         const QRectF from = pool.cellRect(moment.source), to = pool.cellRect(moment.target);
         if (from.isEmpty() || to.isEmpty()) return;
+        // The writer's thread lets go of the source when the last slot has arrived.
+        const double share = std::clamp((scene.copy_progress - 0.7) / 0.3, 0.0, 1.0);
+        const QRectF swinging = between(from, to, share * share * (3 - 2 * share));
         if (!scene.looked_at) {
             for (const BlockTableRow& row : layout.tables.rows()) {
                 const SequenceId id = layout.sequences[static_cast<size_t>(row.row)];
@@ -275,7 +294,7 @@ void paintThreads(QPainter& painter,
                 if (!cell) continue;
                 drawThread(painter,
                            routeThread(*cell, row.gutter_y, layout.channel_x + (writer ? 4 : 0),
-                                       writer ? to : from, pool.gap()),
+                                       writer ? swinging : from, pool.gap()),
                            writer ? theme.accent : mixed(theme.panel, theme.accent, 0.45),
                            writer ? 2.4 : 1.0, false);
             }
@@ -302,7 +321,7 @@ double paintLegend(QPainter& painter,
     const QFont font = textFont(kTextPoints);
     const QFontMetricsF metrics(font, painter.device());
     double x = area.left(), y = area.top();
-    for (const LegendEntry& entry : legendEntries(options)) {
+    for (const LegendEntry& entry : legendEntries(options, area.width())) {
         const double width = kSwatch + kSwatchGap + metrics.horizontalAdvance(entry.words);
         if (x > area.left() && x + width > area.right()) {
             x = area.left();
@@ -352,7 +371,7 @@ double paintLegend(QPainter& painter,
 double legendHeight(double width, const QPaintDevice* device, const LegendOptions& options) {
     const QFontMetricsF metrics(textFont(kTextPoints), const_cast<QPaintDevice*>(device));
     double x = 0, y = kLegendLine;
-    for (const LegendEntry& entry : legendEntries(options)) {
+    for (const LegendEntry& entry : legendEntries(options, width)) {
         const double item = kSwatch + kSwatchGap + metrics.horizontalAdvance(entry.words);
         if (x > 0 && x + item > width) {
             x = 0;

@@ -23,7 +23,8 @@ struct MemoryScene {
     Moment moment;
     std::optional<BlockId> looked_at;
     std::optional<SequenceId> looked_at_sequence;
-    bool dim_others = false;  // hover: everything else drops to 35% ink
+    double copy_progress = 1;  // of the copy in `moment`, 0 … 1
+    bool dim_others = false;   // hover: everything else drops to 35% ink
 };
 
 void paintBlockTables(QPainter& painter,

@@ -14,6 +14,7 @@
 namespace kvlab {
 namespace {
 
+constexpr int kCopyMs = 350;
 constexpr double kLegendFrom = 230;  // px of height; below, the blocks need the room
 
 }  // namespace
@@ -22,6 +23,14 @@ MemoryView::MemoryView(RunHub* hub, QWidget* parent) : CanvasView(hub, parent) {
     setTitles(
         tr("Block tables → physical pool"),
         tr("each row is a sequence; each number is the physical block that holds those tokens"));
+    copy_animation_.setStartValue(0.0);
+    copy_animation_.setEndValue(1.0);
+    copy_animation_.setDuration(kCopyMs);
+    connect(&copy_animation_, &QVariantAnimation::valueChanged, this,
+            [this](const QVariant& value) {
+                scene_.copy_progress = value.toDouble();
+                update();
+            });
 }
 
 QString MemoryView::emptySentence() const {
@@ -40,7 +49,7 @@ bool MemoryView::hasCached() const {
                        [](const BlockVisual& v) { return v.look == BlockLook::kCached; });
 }
 
-void MemoryView::refresh(bool geometry_changed) {
+void MemoryView::rebuild(bool geometry_changed, bool state_changed) {
     if (geometry_changed) sprites_.clear();
     if (!hub().hasLog()) {
         scene_ = {};
@@ -51,9 +60,24 @@ void MemoryView::refresh(bool geometry_changed) {
     const CacheState& state = hub().state();
     MemoryScene next;
     next.block_size = state.block_size;
-    next.visuals = blockVisuals(state);
-    markWritten(next.visuals, state, hub().log(), hub().lastApplied(), hub().currentStep());
-    next.moment = momentOf(hub().log(), state, hub().cursor(), hub().lastApplied());
+    if (state_changed || scene_.visuals.size() != state.blocks.size()) {
+        next.visuals = blockVisuals(state);
+        markWritten(next.visuals, state, hub().log(), hub().lastApplied(), hub().currentStep());
+        next.moment = momentOf(hub().log(), state, hub().cursor(), hub().lastApplied());
+    } else {
+        next.visuals = scene_.visuals;
+        next.moment = scene_.moment;
+        next.copy_progress = scene_.copy_progress;
+    }
+    if (state_changed && !geometry_changed) {
+        copy_animation_.stop();
+        if (next.moment.kind == Moment::Kind::kCopied && motion_ && isVisible()) {
+            next.copy_progress = 0;
+            copy_animation_.start();
+        }
+    } else {
+        next.copy_progress = scene_.copy_progress;
+    }
 
     const Selection& shown = hub().shown();
     const auto known = [&](SequenceId id) {
@@ -78,8 +102,7 @@ void MemoryView::refresh(bool geometry_changed) {
     MemoryLayoutOptions options;
     options.first_row = first_row_;
     options.looked_at_block = next.looked_at;
-    // The legend sits below the pool, which is a bit more than half the width.
-    const double pool_width = content.width() * 0.5;
+    const double pool_width = memoryPoolWidth(content.width());
     options.legend_height =
         content.height() > kLegendFrom ? legendHeight(pool_width, this, {has_cached, true}) + 8 : 0;
     next.layout = layOutMemory(content, state, options, {});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #pragma once
 
+#include <QVariantAnimation>
+
 #include "app/gui/paint/memory_painter.h"
 #include "app/gui/views/canvas_view.h"
 
@@ -19,12 +21,15 @@ class MemoryView : public CanvasView {
     // What lies under a point of the widget.
     Selection selectionAt(QPointF point) const;
     const MemoryScene& scene() const { return scene_; }
+    // Off: a copy shows its end state at once.
+    void setMotion(bool motion) { motion_ = motion; }
 
   protected:
     void paintCanvas(QPainter& painter, const QRectF& dirty) override;
     QString emptySentence() const override;
     QString headerNote() const override;
-    void refresh(bool geometry_changed) override;
+    void refresh(bool geometry_changed) override { rebuild(geometry_changed, true); }
+    void selectionRefresh() override { rebuild(false, false); }
     bool event(QEvent* event) override;
     void mouseMoveEvent(QMouseEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
@@ -33,6 +38,7 @@ class MemoryView : public CanvasView {
     void keyPressEvent(QKeyEvent* event) override;
 
   private:
+    void rebuild(bool geometry_changed, bool state_changed);
     void walk(int dx, int dy);
     bool hasCached() const;
 
@@ -40,6 +46,8 @@ class MemoryView : public CanvasView {
     BlockCellSprites sprites_;
     int first_row_ = 0;
     bool had_picture_ = false;
+    bool motion_ = true;
+    QVariantAnimation copy_animation_;
 };
 
 }  // namespace kvlab

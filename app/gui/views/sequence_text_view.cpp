@@ -17,7 +17,7 @@
 namespace kvlab {
 namespace {
 
-constexpr double kLine = 27, kChip = 22, kBadge = 22, kBadgeGap = 10, kFooter = 22;
+constexpr double kLine = 27, kMinLine = 20, kChip = 22, kBadge = 22, kBadgeGap = 10, kFooter = 22;
 constexpr double kChipPoints = kTextPoints;
 constexpr int kMaxLines = 12;
 // Prompt tokens shown beyond the last that has K/V, while prefill is on its way.
@@ -69,7 +69,9 @@ void SequenceTextView::refresh(bool geometry_changed) {
     const QRectF content = contentRect().adjusted(0, 2, 0, -kFooter);
     const int num_sequences = static_cast<int>(state.sequences.size());
     const int num_lines_fit = std::max(1, static_cast<int>(content.height() / kLine));
-    const int num_rows = std::min(num_sequences, num_lines_fit);
+    // Many sequences get lower lines before some of them are left out.
+    const int num_rows =
+        std::min(num_sequences, std::max(1, static_cast<int>(content.height() / kMinLine)));
     num_hidden_ = num_sequences - num_rows;
     first_row_ = std::clamp(first_row_, 0, num_hidden_);
     const int lines = std::clamp(num_lines_fit / num_sequences, 1, kMaxLines);
@@ -77,8 +79,10 @@ void SequenceTextView::refresh(bool geometry_changed) {
     const double pitch =
         std::min(lines * kLine + (lines > 1 ? 18 : 7), content.height() / num_rows);
     SequenceTextMetrics metrics;
+    // Narrow views cannot afford to scroll four tokens at once.
+    metrics.stride = content.width() < 340 ? 1 : content.width() < 420 ? 2 : 4;
     metrics.line_height = std::min(kLine, pitch);
-    metrics.chip_height = std::min(kChip, pitch - 3);
+    metrics.chip_height = std::min(kChip, pitch - 2);
     for (int i = 0; i < num_rows; ++i) {
         const SequenceState& sequence = state.sequences[static_cast<size_t>(first_row_ + i)];
         const double top = content.top() + i * pitch;

@@ -155,6 +155,10 @@ void TimelineView::refresh(bool geometry_changed) {
     };
     strip(shown_moment_);
     shown_moment_ = cursorMoment();
+    if (hub().hasLog()) {
+        setAccessibleDescription(
+            tr("step %1 of %2").arg(hub().cursor().step).arg(hub().log().numSteps()));
+    }
     strip(shown_moment_);
     overlay_->update(toWidget(QRectF(scene_.layout.curve().right() - 260, 0, 274, 28)));
     // The number beside the curve.

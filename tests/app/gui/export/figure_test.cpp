@@ -79,7 +79,7 @@ void FigureTest::svg() {
     // No timestamp: neither today's date nor a time.
     QVERIFY(!QString::fromUtf8(once).contains(QRegularExpression("20[0-9]{2}-[0-9]{2}-[0-9]{2}")));
 
-    // Every text begins inside the view box and, ends inside it.
+    // Every text begins and ends inside the view box.
     QXmlStreamReader xml(once);
     double box_width = 0, box_height = 0;
     int num_texts = 0;

@@ -21,6 +21,7 @@ class MemoryViewTest : public QObject {
     void partialRepaintEqualsFullRepaint();
     void selectionShowsInThePicture();
     void emptyStateIsASentence();
+    void copyFillsTheTarget();
     void framesAreCheap();
 
   private:
@@ -86,6 +87,7 @@ void MemoryViewTest::keysWalkThePool() {
 // repaint gives.
 void MemoryViewTest::partialRepaintEqualsFullRepaint() {
     view_->clearFocus();
+    view_->setMotion(false);
     const auto onScreen = [this] {
         return view_->screen()
             ->grabWindow(view_->winId())
@@ -139,6 +141,26 @@ void MemoryViewTest::emptyStateIsASentence() {
     }
     QVERIFY(dark > 100);
     QVERIFY(view.selectionAt({300, 150}).empty());
+}
+
+void MemoryViewTest::copyFillsTheTarget() {
+    LogScript script;
+    script.prompt_len = 2008;
+    hub_->setLog(scriptedLog(script), false);
+    hub_->setCursor({4, 0, 0});
+    hub_->setCursor(hub_->log().nextEntry(hub_->cursor()));
+    QCOMPARE(view_->scene().moment.kind, Moment::Kind::kCopied);
+    QVERIFY(view_->scene().copy_progress < 1);
+    QTRY_COMPARE(view_->scene().copy_progress, 1.0);
+    // The next step key ends it at once.
+    hub_->setCursor(hub_->log().nextEntry(hub_->cursor()));
+    QVERIFY(view_->scene().copy_progress < 1);
+    hub_->setCursor({20, 0, 0});
+    QCOMPARE(view_->scene().copy_progress, 1.0);
+    view_->setMotion(false);
+    hub_->setCursor({4, 0, 0});
+    hub_->setCursor(hub_->log().nextEntry(hub_->cursor()));
+    QCOMPARE(view_->scene().copy_progress, 1.0);
 }
 
 void MemoryViewTest::framesAreCheap() {
