@@ -32,7 +32,19 @@ EngineConfig resolved(EngineConfig config, const Backend& backend) {
     return config;
 }
 
+PagedKvView poolView(const ModelConfig& model, const CacheConfig& cache) {
+    PagedKvView kv;
+    kv.dtype = cache.kv_dtype;
+    kv.num_layers = model.num_layers;
+    kv.num_blocks = cache.num_blocks;
+    kv.block_size = cache.block_size;
+    kv.num_kv_heads = model.num_kv_heads;
+    kv.head_dim = model.head_dim;
+    return kv;
+}
+
 void checkConfig(const EngineConfig& config) {
+    BlockPool::checkSize(config.cache.num_blocks, config.cache.block_size);
     if (config.token_budget < 1) {
         throw EngineError(ErrorKind::kBadArgument, "a token budget of " +
                                                        std::to_string(config.token_budget) +
@@ -52,10 +64,12 @@ struct Engine::Impl {
     EngineConfig config;
     Transformer transformer;
     TraceRecorder recorder;
+    // Before the bookkeeping: a pool that does not fit is refused before its blocks are counted one
+    // by one.
+    PagedKvView kv;
+    Backend::Memory pool_memory;
     KvCacheManager cache;
     Scheduler scheduler;
-    Backend::Memory pool_memory;
-    PagedKvView kv;
     LogitsObserver observer;
     std::set<RequestId> to_cancel;
     int32_t next_request = 0;
@@ -72,25 +86,11 @@ struct Engine::Impl {
           backend(std::move(made)),
           config(resolved(wanted, *backend)),
           transformer(weights, *backend),
+          kv(poolView(weights->config, config.cache)),
+          pool_memory(backend->allocate(kv.numBytes(), "the pool")),
           cache(config.cache.num_blocks, config.cache.block_size, recorder),
           scheduler(config.cache.num_blocks, config.token_budget),
-          pool_memory(nullptr, nullptr),
           folded(initialState(config.cache)) {
-        const ModelConfig& c = weights->config;
-        kv.dtype = config.cache.kv_dtype;
-        kv.num_layers = c.num_layers;
-        kv.num_blocks = config.cache.num_blocks;
-        kv.block_size = config.cache.block_size;
-        kv.num_kv_heads = c.num_kv_heads;
-        kv.head_dim = c.head_dim;
-        if (int64_t{kv.num_blocks} * kv.block_size > INT32_MAX) {
-            throw EngineError(ErrorKind::kBadArgument,
-                              "a pool of " + formatCount(kv.num_blocks) + " blocks of " +
-                                  std::to_string(kv.block_size) +
-                                  " slots has more slots than a slot index counts; "
-                                  "ask for fewer blocks");
-        }
-        pool_memory = backend->allocate(kv.numBytes(), "the pool");
         kv.data = pool_memory.get();
         if (tokenizer) {
             recorder.setPieceSource(

@@ -2,10 +2,11 @@
 #include "engine/cache/block_pool.h"
 
 #include "engine/error.h"
+#include "engine/text_format.h"
 
 namespace kvlab {
 
-BlockPool::BlockPool(int num_blocks, int block_size) : block_size_(block_size) {
+void BlockPool::checkSize(int num_blocks, int block_size) {
     if (block_size < 1 || block_size > 256) {
         throw EngineError(ErrorKind::kBadArgument,
                           "a block of " + std::to_string(block_size) +
@@ -16,6 +17,16 @@ BlockPool::BlockPool(int num_blocks, int block_size) : block_size_(block_size) {
                           "a pool of " + std::to_string(num_blocks) +
                               " blocks is not possible; give it at least one");
     }
+    if (int64_t{num_blocks} * block_size > INT32_MAX) {
+        throw EngineError(
+            ErrorKind::kBadArgument,
+            "a pool of " + formatCount(num_blocks) + " blocks of " + std::to_string(block_size) +
+                " slots has more slots than a slot index counts; ask for fewer blocks");
+    }
+}
+
+BlockPool::BlockPool(int num_blocks, int block_size) : block_size_(block_size) {
+    checkSize(num_blocks, block_size);
     blocks_.resize(static_cast<size_t>(num_blocks));
     for (int i = 0; i < num_blocks; ++i) free_queue_.push_back(BlockId(i));
 }

@@ -20,8 +20,10 @@ namespace kvlab {
 // reference count above 0. A caller that breaks the protocol gets EngineError(kInternal).
 class BlockPool {
   public:
-    // num_blocks >= 1; block_size tokens per block, 1 … 256. Throws kBadArgument otherwise.
+    // num_blocks >= 1; block_size tokens per block, 1 … 256; their product, the slots, at most 2^31
+    // - 1. Throws kBadArgument otherwise.
     BlockPool(int num_blocks, int block_size);
+    static void checkSize(int num_blocks, int block_size);
 
     int numBlocks() const { return static_cast<int>(blocks_.size()); }
     int blockSize() const { return block_size_; }
