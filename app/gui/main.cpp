@@ -115,7 +115,8 @@ int main(int argc, char** argv) {
         "--no-title", [&] { figure.title = false; }, "leave the title out");
     export_app->add_flag_callback(
         "--no-footer", [&] { figure.footer = false; }, "leave the footer out");
-    export_app->add_option("-o,--output", figure.output, "file to write");
+    export_app->add_option("-o,--output", figure.output,
+                           "file to write; without it the figure goes to the standard output");
     addLaterOptions(export_app, {"--all", "--check", "--background", "--lang", "--text-as-paths",
                                  "--span", "--animate", "--worksheet", "--slides", "--preset"});
 
@@ -138,8 +139,9 @@ int main(int argc, char** argv) {
             window.size = QSize(width, height);
         }
         if (export_app->parsed() && !figure.list &&
-            (figure.source.empty() || figure.output.empty())) {
-            throw CLI::ValidationError("export needs a lesson or a trace, and -o FILE (or --list)");
+            (figure.source.empty() || (figure.output.empty() && figure.format.empty()))) {
+            throw CLI::ValidationError(
+                "export needs a lesson or a trace, and -o FILE or --format (or --list)");
         }
     } catch (const CLI::CallForHelp& e) {
         return app.exit(e);

@@ -104,6 +104,14 @@ Source loadSource(const ExportOptions& options, const std::vector<Lesson>& lesso
     return {trace.log, std::nullopt};
 }
 
+void printFigure(const QByteArray& bytes) {
+    const size_t size = static_cast<size_t>(bytes.size());
+    if (std::fwrite(bytes.constData(), 1, size, stdout) != size || std::fflush(stdout) != 0) {
+        throw EngineError(ErrorKind::kBadFile,
+                          "the figure could not be written to the standard output; use -o FILE");
+    }
+}
+
 }  // namespace
 
 int runExport(const ExportOptions& options) {
@@ -144,7 +152,11 @@ int runExport(const ExportOptions& options) {
                                                            ", not " + std::to_string(*step));
         }
         const Cursor cursor = step ? Cursor{*step, 0, 0} : source.log->end();
-        exportFigure(options.view, *source.log, cursor, figure, format, options.output);
+        if (options.output.empty()) {
+            printFigure(renderFigure(options.view, *source.log, cursor, figure, format));
+        } else {
+            exportFigure(options.view, *source.log, cursor, figure, format, options.output);
+        }
         return 0;
     } catch (const EngineError& error) {
         std::fprintf(stderr, "kvlab: %s\n", error.what());

@@ -119,6 +119,17 @@ class CommandsTest : public QObject {
         QCOMPARE(contents(first), contents(second));
     }
 
+    // Two runs of the real engine, one figure: to the standard output and to a file.
+    void aLessonsFigureIsTheSameFromRunToRun() {
+        const Outcome printed = call({"export", "best-of-8", "--view", "pool", "--format", "svg"});
+        QVERIFY2(printed.code == 0, printed.err.constData());
+        QVERIFY(printed.out.contains("181 active + 0 cached + 39 free = 220 blocks"));
+        const QString file = folder_.filePath("lesson.svg");
+        const Outcome written = call({"export", "best-of-8", "--view", "pool", "-o", file});
+        QVERIFY2(written.code == 0, written.err.constData());
+        QCOMPARE(printed.out, contents(file));
+    }
+
     void photographsTheWindow() {
         const QString file = folder_.filePath("window.png");
         const Outcome outcome =
