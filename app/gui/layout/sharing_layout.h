@@ -15,7 +15,7 @@ struct SharingLayoutInput {
     int64_t blocks_held = 0;
     double text_height = 16;   // px, of a line of words
     double ratio_height = 34;  // of the big number
-    double max_cell = 11;
+    double max_cell = 20;
     double key_height = 22;  // of the provenance key; 0: none
 };
 

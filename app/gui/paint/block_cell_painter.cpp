@@ -400,7 +400,7 @@ void paintBlockCell(QPainter& painter,
     painter.setBrush(Qt::NoBrush);
     if (visual.being_written) {
         paintWritingRing(painter, cell, theme, true);
-    } else if (visual.written_end > visual.written_begin && side >= 14) {
+    } else if (visual.written_end > visual.written_begin && side >= 17) {
         paintWritingRing(painter, cell, theme, false);
     }
 }

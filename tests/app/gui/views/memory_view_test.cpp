@@ -22,6 +22,7 @@ class MemoryViewTest : public QObject {
     void selectionShowsInThePicture();
     void emptyStateIsASentence();
     void copyFillsTheTarget();
+    void scaleMagnifiesEverything();
     void framesAreCheap();
 
   private:
@@ -161,6 +162,15 @@ void MemoryViewTest::copyFillsTheTarget() {
     hub_->setCursor({4, 0, 0});
     hub_->setCursor(hub_->log().nextEntry(hub_->cursor()));
     QCOMPARE(view_->scene().copy_progress, 1.0);
+}
+
+void MemoryViewTest::scaleMagnifiesEverything() {
+    const QRectF cell = view_->scene().layout.pool.cellRect(BlockId(37));
+    view_->setTheme(Theme::light(), 2);
+    view_->resize(966 * 2, 390 * 2);
+    QTRY_COMPARE(view_->scene().layout.pool.cellRect(BlockId(37)), cell);
+    QCOMPARE(view_->selectionAt(cell.center() * 2).block, std::optional<BlockId>(BlockId(37)));
+    QCOMPARE(view_->grab().toImage().width(), 966 * 2);
 }
 
 void MemoryViewTest::framesAreCheap() {
