@@ -139,7 +139,7 @@ std::vector<LegendEntry> legendEntries(const LegendOptions& options, double widt
     return entries;
 }
 
-constexpr double kSwatch = 15, kSwatchGap = 6, kItemGap = 16, kLegendLine = 22;
+constexpr double kSwatch = 16, kSwatchGap = 6, kItemGap = 16, kLegendLine = 22;
 
 }  // namespace
 
