@@ -445,10 +445,10 @@ void MainWindow::applyLook() {
     inspector_->setTheme(theme, scale_);
     transport_->setTheme(theme, scale_);
     tables_->setScale(scale_);
-    memory_view_->setTheme(theme);
-    sharing_view_->setTheme(theme);
-    text_view_->setTheme(theme);
-    timeline_view_->setTheme(theme);
+    memory_view_->setTheme(theme, scale_);
+    sharing_view_->setTheme(theme, scale_);
+    text_view_->setTheme(theme, scale_);
+    timeline_view_->setTheme(theme, scale_);
     for (QDockWidget* dock : {lesson_dock_, inspector_dock_, tables_dock_}) {
         static_cast<DockGrip*>(dock->titleBarWidget())->setColors(theme.panel, theme.hairline);
     }
