@@ -115,7 +115,7 @@ void InspectorPanel::setTheme(const Theme& theme, double scale) {
         facts->setTheme(theme, scale);
     }
     tokens_->setTheme(theme, scale);
-    account_->setTheme(theme);
+    account_->setTheme(theme, scale);
     setMinimumWidth(qRound(248 * scale));
 }
 

@@ -25,7 +25,7 @@ KeySheet::KeySheet(QWidget* parent) : QDialog(parent) {
         {tr("Tab, Shift + Tab"), tr("next or previous control")},
         {tr("Esc"), tr("clear the selection, close the message")},
         {tr("Ctrl + T"), tr("light or dark")},
-        {tr("Ctrl + +, Ctrl + −, Ctrl + 0"), tr("larger, smaller, normal text in the panels")},
+        {tr("Ctrl + +, Ctrl + −, Ctrl + 0"), tr("larger, smaller, normal size")},
         {tr("F11"), tr("full screen")},
         {tr("Ctrl + L"), tr("tables beside the pictures")},
         {tr("Ctrl + R"), tr("arrange the window as at first")},
