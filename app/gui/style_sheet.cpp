@@ -110,7 +110,8 @@ QTableView::item { padding: 0 #8#px; border: 0; }
 QTableView::item:selected { background: @accent; color: @accent_ink; }
 QTableView::item:focus { background: @accent_tint; color: @ink; }
 QTableView::item:selected:focus { background: @accent; color: @accent_ink; }
-QHeaderView, QHeaderView::section {
+QHeaderView { background: @panel; border: 0; }
+QHeaderView::section {
     background: @panel; color: @quiet_ink; border: 0; border-bottom: 1px solid @hairline;
     padding: #4#px #8#px; font-weight: 600;
 }

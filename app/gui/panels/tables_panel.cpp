@@ -25,6 +25,7 @@ TablesPanel::TablesPanel(RunHub* hub, QWidget* parent) : QTabWidget(parent), hub
     QTableView* sequences_view = addTable(sequences_, tr("Sequences"));
     // Few rows, so their widths are known at once and do not jump while stepping.
     sequences_view->horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
+    sequences_view->horizontalHeader()->setStretchLastSection(false);
     table_view_ = addTable(block_table_, tr("Block table"));
     QTableView* pool_view = addTable(pool_, tr("Pool"));
     steps_view_ = addTable(steps_, tr("Events"));
