@@ -192,6 +192,8 @@ void MainWindow::wireRun() {
     connect(header_, &HeaderBar::keysRequested, this, &MainWindow::showKeys);
     connect(header_, &HeaderBar::cancelRequested, &worker_, &SessionWorker::cancel);
 
+    connect(banner_, &Banner::actionRequested, this, &MainWindow::runAgain);
+
     connect(&worker_, &SessionWorker::runStarted, this, [this](const auto& info) {
         log_ = std::make_shared<RunLog>(*info);
         hub_.setLog(log_, true);
@@ -209,17 +211,22 @@ void MainWindow::wireRun() {
     connect(&worker_, &SessionWorker::finished, this, [this](const auto& result) {
         header_->hideProgress();
         hub_.setLive(false);
+        hub_.setWaitingFor({});
         if (result->cancelled) {
-            banner_->showMessage(
-                tr("The run was stopped; what it did so far stays on the timeline."), false);
+            run_stopped_ = true;
+            hub_.setLogEnd(LogEnd::kStopped);
+            offerRunAgain(hub_.hasLog()
+                              ? tr("The run was stopped; what it did so far stays on the timeline.")
+                              : tr("The run was stopped before its first step."),
+                          false);
         } else {
             finished_runs_[run_id_] = log_;
             lesson_panel_->recordRun(run_id_, result->metrics);
         }
-        if (pending_step_) {
-            // The run ended before that step.
+        if (pending_step_ && hub_.hasLog() && hub_.log().numSteps() < *pending_step_) {
             playback_.toEnd();
         }
+        pending_step_.reset();
     });
     connect(&worker_, &SessionWorker::failed, this, &MainWindow::fail);
     connect(&hub_, &RunHub::logDamaged, this, [this](const QString& message) {
@@ -245,10 +252,11 @@ void MainWindow::wireRun() {
 // -----------------------------------------------------------------------------------------
 
 void MainWindow::openLesson(Lesson lesson, int stop) {
+    QString problem;
     try {
         computeFormulas(lesson);
     } catch (const std::exception& error) {
-        fail(QString::fromUtf8(error.what()));
+        problem = QString::fromUtf8(error.what());
     }
     const QString title = QString::fromStdString(lesson.title);
     header_->setPlace(tr("Lesson %1  %2").arg(lesson.order).arg(title));
@@ -271,6 +279,9 @@ void MainWindow::openLesson(Lesson lesson, int stop) {
     if (stop > 0) {
         lesson_panel_->goToStop(stop);
     }
+    if (!problem.isEmpty()) {
+        banner_->showMessage(problem, true);
+    }
 }
 
 void MainWindow::startRun(const std::string& run_id) {
@@ -278,16 +289,21 @@ void MainWindow::startRun(const std::string& run_id) {
         if (run.id == run_id) {
             run_id_ = run_id;
             pending_step_.reset();
+            run_stopped_ = false;
             playback_.pause();
+            // Whatever it says is about another run.
+            banner_->hide();
             const auto finished = finished_runs_.find(run_id);
             if (finished != finished_runs_.end()) {
                 worker_.abandon();
+                header_->hideProgress();
                 log_ = finished->second;
                 showRunInfo(log_->info());
                 hub_.setLog(log_, false);
                 return;
             }
             hub_.setLog(nullptr, false);
+            hub_.setWaitingFor(tr("Loading the model…"));
             header_->showProgress(tr("loading the model"), -1);
             worker_.start(run.config);
             return;
@@ -308,6 +324,10 @@ void MainWindow::onStopShown(int stop) {
 }
 
 void MainWindow::requestStep(qint64 step) {
+    const bool reached = hub_.hasLog() && hub_.log().numSteps() >= step;
+    if (run_stopped_ && !reached && !worker_.isRunning()) {
+        runAgain();
+    }
     if (hub_.hasLog() && (hub_.log().numSteps() >= step || !hub_.isLive())) {
         playback_.seek({step, 0, 0});
     } else if (worker_.isRunning()) {
@@ -332,7 +352,23 @@ void MainWindow::onLogGrew() {
 void MainWindow::fail(const QString& message) {
     header_->hideProgress();
     hub_.setLive(false);
-    banner_->showMessage(message, true);
+    hub_.setWaitingFor({});
+    if (!worker_.isRunning() && !run_id_.empty() && !finished_runs_.contains(run_id_)) {
+        hub_.setLogEnd(LogEnd::kStopped);
+        offerRunAgain(message, true);
+    } else {
+        banner_->showMessage(message, true);
+    }
+}
+
+void MainWindow::offerRunAgain(const QString& message, bool alarm) {
+    banner_->showMessage(message, alarm, run_id_.empty() ? QString() : tr("Run again"));
+}
+
+void MainWindow::runAgain() {
+    if (lesson_panel_->hasLesson() && !run_id_.empty()) {
+        startRun(run_id_);
+    }
 }
 
 void MainWindow::showRunInfo(const RunInfo& info) {
@@ -347,6 +383,7 @@ void MainWindow::showLog(std::shared_ptr<RunLog> log, const QString& title) {
     pending_step_.reset();
     playback_.pause();
     run_id_.clear();
+    run_stopped_ = false;
     const RunInfo& info = log->info();
     showRunInfo(info);
     header_->setPlace(title);
@@ -357,12 +394,14 @@ void MainWindow::showLog(std::shared_ptr<RunLog> log, const QString& title) {
            "%5.\n\n"
            "It was made on %6 with KV Lab %7 and reads without its model: every picture is folded "
            "from the events of the trace.")
-            .arg(QString::fromStdString(info.model.name), countOf(info.num_samples, "sample"))
+            .arg(plainMarkdown(QString::fromStdString(info.model.name)),
+                 countOf(info.num_samples, "sample"))
             .arg(info.cache.block_size)
             .arg(formatCount(info.cache.num_blocks),
                  QString::fromUtf8(dataTypeName(info.cache.kv_dtype)),
-                 QString::fromStdString(info.device.empty() ? "an unnamed device" : info.device),
-                 QString::fromStdString(info.build)));
+                 info.device.empty() ? tr("an unnamed device")
+                                     : plainMarkdown(QString::fromStdString(info.device)),
+                 plainMarkdown(QString::fromStdString(info.build))));
     hub_.setLog(std::move(log), false);
 }
 
@@ -397,6 +436,9 @@ void MainWindow::finishTrace(std::shared_ptr<LoadedTrace> trace,
         banner_->showMessage(error.isEmpty() ? tr("%1 holds no run.").arg(name) : error, true);
     } else {
         showLog(trace->log, tr("Trace  %1").arg(name));
+        if (!trace->damage.empty() || !trace->complete) {
+            hub_.setLogEnd(LogEnd::kUnreadable);
+        }
         if (!trace->damage.empty()) {
             banner_->showMessage(tr("This trace is damaged, and is shown up to there: %1")
                                      .arg(QString::fromStdString(trace->damage)),
@@ -412,6 +454,17 @@ void MainWindow::finishTrace(std::shared_ptr<LoadedTrace> trace,
 }
 
 QString MainWindow::bannerText() const { return banner_->message(); }
+
+void MainWindow::settle() {
+    inspector_->settle();
+    // A changed size asks the layout above it in another event, up to the window.
+    for (int level = 0; level < 12; ++level) {
+        QCoreApplication::sendPostedEvents(nullptr, QEvent::LayoutRequest);
+    }
+    QCoreApplication::processEvents(QEventLoop::ExcludeUserInputEvents);
+}
+
+void MainWindow::setMotion(bool motion) { memory_view_->setMotion(motion); }
 
 // --- look
 // -----------------------------------------------------------------------------------------

@@ -61,6 +61,10 @@ class MainWindow : public QMainWindow {
     SessionWorker& worker() { return worker_; }
     LessonPanel& lessonPanel() { return *lesson_panel_; }
     QString bannerText() const;
+    // All that waits for a turn of the event loop, done now: the next picture is the final one.
+    void settle();
+    // Off: moves show their end state at once.
+    void setMotion(bool motion);
     ThemeKind themeKind() const { return theme_kind_; }
     double scale() const { return scale_; }
 
@@ -93,6 +97,8 @@ class MainWindow : public QMainWindow {
     void onLogGrew();
     void finishTrace(std::shared_ptr<LoadedTrace> trace, const QString& name, const QString& error);
     void fail(const QString& message);
+    void offerRunAgain(const QString& message, bool alarm);
+    void runAgain();
     std::string figureView() const;
     bool handleKey(class QKeyEvent* event);
 
@@ -107,6 +113,7 @@ class MainWindow : public QMainWindow {
     std::map<std::string, std::shared_ptr<RunLog>> finished_runs_;
     std::shared_ptr<RunLog> log_;  // the one on show
     std::optional<qint64> pending_step_;
+    bool run_stopped_ = false;  // by the reader, before its end
     QThread* trace_thread_ = nullptr;
 
     HeaderBar* header_ = nullptr;

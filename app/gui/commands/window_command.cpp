@@ -8,20 +8,32 @@
 #include <QElapsedTimer>
 #include <QFileInfo>
 #include <QPixmap>
+#include <QScreen>
 #include <QSettings>
 #include <QTimer>
+#include <QWindow>
 
 #include "app/gui/main_window.h"
 #include "app/gui/panels/lesson_panel.h"
+#include "app/gui/provenance.h"
 #include "lessons/lesson_loader.h"
 
 namespace kvlab {
 
 namespace {
 
-int complain(const QString& message) {
+int complain(const QString& message, int code = 1) {
     std::fprintf(stderr, "kvlab: %s\n", qPrintable(message));
-    return 1;
+    return code;
+}
+
+// What a window manager puts around a window, until it has told its own; px.
+constexpr QMargins kUsualFrame(6, 36, 6, 6);
+
+void fitIntoScreen(MainWindow& window, QSize wished, const QMargins& frame) {
+    if (const QScreen* screen = window.screen()) {
+        window.setGeometry(firstGeometry(wished, screen->availableGeometry(), frame));
+    }
 }
 
 // Waits for the run and the wished place, paints once more, saves.
@@ -48,25 +60,13 @@ class Photographer : public QObject {
             }
             return;
         }
-        if (!placed_) {
-            placed_ = true;
-            if (options_.at_step) {
-                window_->playback().seek({*options_.at_step, 0, 0});
-            } else if (options_.stop <= 1) {
-                window_->playback().toEnd();
-            }
-            if (const auto link = parseLessonLink(QString::fromStdString(options_.select))) {
-                Selection selection;
-                if (link->kind == LessonLink::Kind::kBlock) {
-                    selection.block = BlockId(link->number);
-                } else if (link->kind == LessonLink::Kind::kSequence) {
-                    selection.sequence = SequenceId(link->number);
-                }
-                hub.lock(selection);
-            }
-            return;  // one more turn, so that everything has painted
-        }
         timer_.stop();
+        const QString problem = place();
+        if (!problem.isEmpty()) {
+            QApplication::exit(complain(problem, 2));
+            return;
+        }
+        window_->settle();
         const QString file = QString::fromStdString(options_.screenshot);
         if (!window_->grab().save(file)) {
             QApplication::exit(complain(QStringLiteral("cannot write %1").arg(file)));
@@ -75,17 +75,72 @@ class Photographer : public QObject {
         QApplication::exit(0);
     }
 
+    // Returns what is wrong with the wish, or nothing.
+    QString place() {
+        RunHub& hub = window_->hub();
+        if (options_.at_step) {
+            const int64_t last = hub.log().numSteps();
+            if (*options_.at_step > last) {
+                return QStringLiteral("the run has steps 0 to %1, not %2")
+                    .arg(last)
+                    .arg(*options_.at_step);
+            }
+            window_->playback().seek({*options_.at_step, 0, 0});
+        } else if (options_.stop <= 1) {
+            window_->playback().toEnd();
+        }
+        const auto link = parseLessonLink(QString::fromStdString(options_.select));
+        if (!link) {
+            return {};
+        }
+        const bool block = link->kind == LessonLink::Kind::kBlock;
+        const CacheState& state = hub.state();
+        const size_t count = block ? state.blocks.size() : state.sequences.size();
+        if (static_cast<size_t>(link->number) >= count) {
+            return QStringLiteral("this moment of the run has %1, counted from 0; there is no %2")
+                .arg(countOf(static_cast<int64_t>(count), block ? "block" : "sequence"))
+                .arg(link->number);
+        }
+        Selection selection;
+        if (block) {
+            selection.block = BlockId(link->number);
+        } else {
+            selection.sequence = SequenceId(link->number);
+        }
+        hub.lock(selection);
+        return {};
+    }
+
     MainWindow* window_;
     WindowOptions options_;
     QTimer timer_;
     QElapsedTimer waited_;
-    bool placed_ = false;
 };
 
 }  // namespace
 
+QRect firstGeometry(QSize wished, const QRect& available, const QMargins& frame) {
+    const QRect room = available.marginsRemoved(frame);
+    const QSize size = wished.boundedTo(room.size());
+    QRect inside(QPoint(), size);
+    inside.moveCenter(room.center());
+    return inside;
+}
+
 int runWindow(const WindowOptions& options) {
     const bool photograph = !options.screenshot.empty();
+    if (options.at_step && *options.at_step < 0) {
+        return complain(QStringLiteral("--at-step counts from 0, not %1").arg(*options.at_step), 2);
+    }
+    if (!options.select.empty()) {
+        const auto link = parseLessonLink(QString::fromStdString(options.select));
+        if (!link || link->kind == LessonLink::Kind::kStep) {
+            return complain(
+                QStringLiteral("--select is written as kv:block/37 or kv:sequence/0, not %1")
+                    .arg(QString::fromStdString(options.select).left(60)),
+                2);
+        }
+    }
     QSettings settings;
     ThemeKind theme = ThemeKind::kLight;
     double scale = 1;
@@ -97,7 +152,12 @@ int runWindow(const WindowOptions& options) {
     theme = options.theme.value_or(theme);
 
     MainWindow window(theme, scale);
-    window.resize(options.size);
+    if (photograph) {
+        window.resize(options.size);
+        window.setMotion(false);
+    } else {
+        fitIntoScreen(window, options.size, kUsualFrame);
+    }
     if (!options.trace.empty()) {
         const QString file = QString::fromStdString(options.trace);
         if (!QFileInfo::exists(file)) {
@@ -121,6 +181,18 @@ int runWindow(const WindowOptions& options) {
     std::optional<Photographer> photographer;
     if (photograph) {
         photographer.emplace(&window, options);
+    } else {
+        // By now the frame is known.
+        QTimer::singleShot(300, &window, [&window] {
+            const QMargins frame =
+                window.windowHandle() ? window.windowHandle()->frameMargins() : QMargins();
+            const bool free = !window.isMaximized() && !window.isFullScreen();
+            const QScreen* screen = window.screen();
+            if (free && !frame.isNull() && screen &&
+                !screen->availableGeometry().contains(window.frameGeometry())) {
+                fitIntoScreen(window, window.size(), frame);
+            }
+        });
     }
     const int code = QApplication::exec();
     if (!photograph) {

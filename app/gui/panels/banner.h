@@ -14,12 +14,17 @@ class Banner : public QFrame {
 
   public:
     explicit Banner(QWidget* parent = nullptr);
-    void showMessage(const QString& message, bool alarm);
+    // With an `action` the banner offers it as a button.
+    void showMessage(const QString& message, bool alarm, const QString& action = {});
     QString message() const;
+
+  signals:
+    void actionRequested();
 
   private:
     QLabel* sign_;
     QLabel* text_;
+    QPushButton* action_;
     QPushButton* close_;
 };
 

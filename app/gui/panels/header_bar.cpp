@@ -13,6 +13,12 @@
 
 namespace kvlab {
 
+namespace {
+
+constexpr int kChipChars = 60;
+
+}  // namespace
+
 HeaderBar::HeaderBar(QWidget* parent) : QWidget(parent) {
     setObjectName(QStringLiteral("headerBar"));
     setAttribute(Qt::WA_StyledBackground);
@@ -24,6 +30,7 @@ HeaderBar::HeaderBar(QWidget* parent) : QWidget(parent) {
     row->addWidget(makeLabel(QStringLiteral("›"), "quiet", this));
     place_ = new QLabel(this);
     place_->setMinimumWidth(80);
+    place_->setTextFormat(Qt::PlainText);
     place_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
     row->addWidget(place_, 1);
 
@@ -34,6 +41,7 @@ HeaderBar::HeaderBar(QWidget* parent) : QWidget(parent) {
     auto* progress_column = new QVBoxLayout;
     progress_column->setSpacing(3);
     progress_text_ = makeLabel({}, "small", progress_);
+    progress_text_->setTextFormat(Qt::PlainText);
     progress_bar_ = new QProgressBar(progress_);
     progress_bar_->setTextVisible(false);
     progress_bar_->setMinimumWidth(200);
@@ -67,6 +75,9 @@ HeaderBar::HeaderBar(QWidget* parent) : QWidget(parent) {
     for (QPushButton* button : {theme_button_, open_, export_, keys_}) {
         row->addWidget(button);
     }
+    for (QPushButton* button : {cancel_, theme_button_, open_, export_, keys_}) {
+        button->setFocusPolicy(Qt::TabFocus);
+    }
     connect(theme_button_, &QPushButton::clicked, this, &HeaderBar::themeToggled);
     connect(open_, &QPushButton::clicked, this, &HeaderBar::openRequested);
     connect(export_, &QPushButton::clicked, this, &HeaderBar::exportRequested);
@@ -80,25 +91,26 @@ void HeaderBar::setTheme(const Theme& theme) {
 }
 
 void HeaderBar::setPlace(const QString& place) {
-    place_->setText(place);
-    place_->setToolTip(place);
+    place_->setText(shortened(place, 120));
+    place_->setToolTip(plainToolTip(place));
 }
 
 void HeaderBar::setModel(const QString& name, const QString& shape) {
-    model_name_ = name;
+    model_name_ = shortened(name, kChipChars);
     model_shape_ = shape;
-    model_chip_->setToolTip(tr("model %1 · %2").arg(name, shape));
+    model_chip_->setToolTip(plainToolTip(tr("model %1 · %2").arg(name, shape)));
     fitChips();
 }
 
 void HeaderBar::setBackend(const QString& backend, const QString& device) {
-    backend_chip_->setText(tr("backend <b>%1</b>").arg(backend.toHtmlEscaped()));
-    backend_chip_->setToolTip(device);
+    backend_chip_->setText(
+        tr("backend <b>%1</b>").arg(shortened(backend, kChipChars).toHtmlEscaped()));
+    backend_chip_->setToolTip(plainToolTip(device));
     fitChips();
 }
 
 void HeaderBar::showProgress(const QString& text, double fraction) {
-    progress_text_->setText(text);
+    progress_text_->setText(shortened(text, 60));
     progress_bar_->setRange(0, fraction < 0 ? 0 : 1000);
     progress_bar_->setValue(static_cast<int>(std::clamp(fraction, 0.0, 1.0) * 1000));
     if (!progress_shown_) {

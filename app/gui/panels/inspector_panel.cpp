@@ -18,8 +18,10 @@ enum BlockRow { kRefCount, kFilled, kLogical, kBytes, kBorn };
 enum SequenceRow { kTokensRow, kCachedRow, kBlocksRow, kTailRow, kStateRow };
 enum StepRow { kRunning, kSpeed, kShared, kCopied };
 
+constexpr int kPieceChars = 24;  // a trace may hold longer ones
+
 QString pieceText(const RunLog& log, TokenId token) {
-    QString text = QString::fromStdString(log.piece(token));
+    QString text = QString::fromStdString(log.piece(token)).left(kPieceChars);
     if (text.isEmpty()) {
         return QStringLiteral("#%1").arg(token.value);
     }
@@ -122,6 +124,13 @@ void InspectorPanel::setTheme(const Theme& theme, double scale) {
 void InspectorPanel::refreshSoon() {
     if (!refresh_timer_.isActive()) {
         refresh_timer_.start();
+    }
+}
+
+void InspectorPanel::settle() {
+    if (refresh_timer_.isActive()) {
+        refresh_timer_.stop();
+        refresh();
     }
 }
 
@@ -277,8 +286,11 @@ void InspectorPanel::showNothing() {
 void InspectorPanel::showStep() {
     const CacheState& state = hub_->state();
     const std::optional<int64_t> step = hub_->currentStep();
-    step_title_->setText(step ? tr("THIS STEP (%1)").arg(formatCount(*step))
-                              : tr("BEFORE THE FIRST STEP"));
+    // The transport counts the moment: between two steps this is the one already done.
+    const bool inside = hub_->cursor().event > 0 || hub_->cursor().entry > 0;
+    step_title_->setText(!step    ? tr("BEFORE THE FIRST STEP")
+                         : inside ? tr("THIS STEP (%1)").arg(formatCount(*step))
+                                  : tr("LAST STEP (%1)").arg(formatCount(*step)));
     const PoolAccount account = accountOf(state);
     const auto running = std::count_if(
         state.sequences.begin(), state.sequences.end(), [](const SequenceState& sequence) {

@@ -22,6 +22,8 @@ class InspectorPanel : public QScrollArea {
   public:
     explicit InspectorPanel(RunHub* hub, QWidget* parent = nullptr);
     void setTheme(const Theme& theme, double scale);
+    // Shows at once what the next turn of the event loop would.
+    void settle();
 
   private:
     void refreshSoon();

@@ -44,6 +44,14 @@ QString numberText(const std::optional<double>& value) {
     while (text.endsWith(QLatin1Char('0'))) {
         text.chop(1);
     }
+    if (text.endsWith(QLatin1Char('.'))) {
+        text.chop(1);
+    }
+    const qsizetype point = text.indexOf(QLatin1Char('.'));
+    const qsizetype first_digit = *value < 0 ? 1 : 0;
+    for (qsizetype at = (point < 0 ? text.size() : point) - 3; at > first_digit; at -= 3) {
+        text.insert(at, QLatin1Char(','));
+    }
     return text;
 }
 
@@ -60,7 +68,15 @@ QLabel* makeTextLabel(QWidget* parent) {
     label->setTextFormat(Qt::RichText);
     label->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard |
                                    Qt::TextSelectableByMouse);
+    label->setFocusPolicy(Qt::TabFocus);
     return label;
+}
+
+// A hidden or disabled control hands the keyboard to its neighbour, whose Space is another one.
+void letGoOfKeyboard(QWidget* widget) {
+    if (widget->hasFocus()) {
+        widget->clearFocus();
+    }
 }
 
 }  // namespace
@@ -106,6 +122,7 @@ LessonPanel::LessonPanel(RunHub* hub, QWidget* parent)
     connect(progress_, &ProgressSegments::segmentClicked, this, &LessonPanel::goToStop);
     column->addWidget(progress_);
     title_ = makeLabel({}, "title", content);
+    title_->setTextFormat(Qt::PlainText);  // a trace names itself
     title_->setWordWrap(true);
     column->addWidget(title_);
     body_ = makeTextLabel(content);
@@ -183,6 +200,10 @@ LessonPanel::LessonPanel(RunHub* hub, QWidget* parent)
     outer->addWidget(footer_);
     connect(back_, &QPushButton::clicked, this, &LessonPanel::previousStop);
     connect(next_, &QPushButton::clicked, this, &LessonPanel::nextStop);
+    // A click leaves the keyboard where it was, so that Space goes on playing.
+    for (QPushButton* button : {reveal_, skip_, open_lesson_, back_, next_}) {
+        button->setFocusPolicy(Qt::TabFocus);
+    }
 
     refresh();
 }
@@ -332,10 +353,16 @@ void LessonPanel::refresh() {
         progress_->setProgress(stop_, count);
         title_->setText(QString::fromStdString(stop->title));
         body_->setText(htmlOf(QString::fromStdString(stop->body)));
+        if (stop_ == 0) {
+            letGoOfKeyboard(back_);
+        }
+        if (stop_ + 1 >= count) {
+            letGoOfKeyboard(next_);
+        }
         back_->setEnabled(stop_ > 0);
         next_->setEnabled(stop_ + 1 < count);
     } else {
-        title_->setText(recording_title_);
+        title_->setText(shortened(recording_title_, 200, 22));
         body_->setText(htmlOf(recording_text_));
     }
     refreshQuestion();
@@ -353,6 +380,11 @@ void LessonPanel::refreshQuestion() {
     unit_->setText(QString::fromStdString(question->unit));
     const auto outcome = outcomes_.find(question->id);
     const bool resolved = outcome != outcomes_.end();
+    if (resolved) {
+        for (QWidget* control : std::initializer_list<QWidget*>{input_, reveal_, skip_}) {
+            letGoOfKeyboard(control);
+        }
+    }
     input_->setEnabled(!resolved);
     reveal_->setEnabled(!resolved);
     skip_->setVisible(!resolved);
@@ -422,6 +454,7 @@ void LessonPanel::buildClaims() {
         row.rule = makeRule(claims_);
         claims_grid_->addWidget(row.rule, line++, 0, 1, 4);
         row.text = new QLabel(QString::fromStdString(claim.text), claims_);
+        row.text->setTextFormat(Qt::PlainText);
         row.text->setWordWrap(true);
         row.arithmetic = makeLabel({}, "formula", claims_);
         row.arithmetic->setWordWrap(true);

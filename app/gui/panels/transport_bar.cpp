@@ -14,6 +14,22 @@
 
 namespace kvlab {
 
+namespace {
+
+QString endWords(LogEnd end) {
+    switch (end) {
+        case LogEnd::kWhole:
+            return TransportBar::tr("end of the run");
+        case LogEnd::kStopped:
+            return TransportBar::tr("where the run stopped");
+        case LogEnd::kUnreadable:
+            return TransportBar::tr("end of what is readable");
+    }
+    return {};
+}
+
+}  // namespace
+
 TransportBar::TransportBar(RunHub* hub, Playback* playback, QWidget* parent)
     : QWidget(parent), hub_(hub), playback_(playback), theme_(Theme::light()) {
     auto* column = new QVBoxLayout(this);
@@ -68,6 +84,7 @@ TransportBar::TransportBar(RunHub* hub, Playback* playback, QWidget* parent)
     connect(hub_, &RunHub::logGrew, this, &TransportBar::refresh);
     connect(hub_, &RunHub::logReset, this, &TransportBar::refresh);
     connect(hub_, &RunHub::liveChanged, this, &TransportBar::refresh);
+    connect(hub_, &RunHub::logEndChanged, this, &TransportBar::refresh);
     refreshPlaying();
     refresh();
 }
@@ -116,7 +133,7 @@ void TransportBar::refresh() {
     } else if (at == log.begin()) {
         event_->setText(tr("the empty pool"));
     } else if (hub_->atEnd()) {
-        event_->setText(hub_->isLive() ? tr("newest step") : tr("end of the run"));
+        event_->setText(hub_->isLive() ? tr("newest step") : endWords(hub_->logEnd()));
     } else {
         event_->setText(tr("between two steps"));
     }

@@ -8,6 +8,7 @@
 #include <QHBoxLayout>
 #include <QMouseEvent>
 #include <QPainter>
+#include <QRegularExpression>
 #include <QStyle>
 #include <QVBoxLayout>
 
@@ -32,6 +33,41 @@ QFrame* makeRule(QWidget* parent) {
     auto* rule = new QFrame(parent);
     rule->setProperty("role", QLatin1String("rule"));
     return rule;
+}
+
+QString shortened(const QString& text, int max_chars, int max_word_chars) {
+    // Cut first: the text may be a megabyte long.
+    const QString start = text.left(2 * max_chars + 1);
+    QStringList words = start.split(QRegularExpression(QStringLiteral("\\s+")), Qt::SkipEmptyParts);
+    for (QString& word : words) {
+        if (word.size() > max_word_chars) {
+            word = word.left(max_word_chars - 1) + QStringLiteral("…");
+        }
+    }
+    QString line = words.join(QLatin1Char(' '));
+    if (line.size() > max_chars || text.size() > start.size()) {
+        line = line.left(max_chars - 1);
+        if (!line.endsWith(QStringLiteral("…"))) {
+            line += QStringLiteral("…");
+        }
+    }
+    return line;
+}
+
+QString plainToolTip(const QString& text) {
+    return text.isEmpty() ? QString()
+                          : QStringLiteral("<qt>%1</qt>").arg(shortened(text, 300).toHtmlEscaped());
+}
+
+QString plainMarkdown(const QString& text) {
+    QString escaped;
+    for (const QChar c : shortened(text, 60, 24)) {
+        if (c.unicode() < 128 && c.isPrint() && !c.isLetterOrNumber() && !c.isSpace()) {
+            escaped += QLatin1Char('\\');
+        }
+        escaped += c;
+    }
+    return escaped;
 }
 
 // --- NumberLabel

@@ -21,6 +21,13 @@ QLabel* makeLabel(const QString& text, const char* role, QWidget* parent);
 QFrame* makeRule(QWidget* parent);
 void setRole(QWidget* widget, const char* role);
 
+// Texts that a file brings along: one line of at most `max_chars`, no word longer than
+// `max_word_chars` (a label cannot break one).
+QString shortened(const QString& text, int max_chars, int max_word_chars = 60);
+// As a tool tip and in Markdown, where it stays the text it is whatever marks it holds.
+QString plainToolTip(const QString& text);
+QString plainMarkdown(const QString& text);
+
 // A number with the underline that says where it comes from, and its formula as tool tip.
 class NumberLabel : public QWidget {
     Q_OBJECT

@@ -18,6 +18,8 @@ void RunHub::setLog(std::shared_ptr<RunLog> log, bool live) {
     hovered_ = {};
     locked_ = {};
     live_ = live && log_ != nullptr;
+    log_end_ = LogEnd::kWhole;
+    waiting_for_.clear();
     emit logReset();
     emit liveChanged();
     emit selectionChanged();
@@ -60,6 +62,20 @@ void RunHub::setLive(bool live) {
     if (live_ != live) {
         live_ = live;
         emit liveChanged();
+    }
+}
+
+void RunHub::setLogEnd(LogEnd end) {
+    if (log_end_ != end) {
+        log_end_ = end;
+        emit logEndChanged();
+    }
+}
+
+void RunHub::setWaitingFor(const QString& sentence) {
+    if (waiting_for_ != sentence) {
+        waiting_for_ = sentence;
+        emit waitingChanged();
     }
 }
 

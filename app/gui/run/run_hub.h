@@ -22,6 +22,9 @@ struct Selection {
     bool operator==(const Selection&) const = default;
 };
 
+// What stands at the end of a log that no longer grows.
+enum class LogEnd { kWhole, kStopped, kUnreadable };
+
 // The one shared UI state: log, cursor, folded state, selection. Views are functions of it and hold
 // no engine pointer; they repaint on its signals. A live run grows the log while the cursor may
 // stay in the past.
@@ -37,12 +40,17 @@ class RunHub : public QObject {
     const CacheState& state() const { return state_; }  // folded up to cursor()
     bool atEnd() const { return log_ && cursor_ == log_->end(); }
     bool isLive() const { return live_; }  // a run is still adding steps
+    LogEnd logEnd() const { return log_end_; }
+    // What the first log waits for, one sentence; "" when nothing is on its way.
+    const QString& waitingFor() const { return waiting_for_; }
 
     // Locked selection, else the hovered one.
     const Selection& shown() const { return locked_.empty() ? hovered_ : locked_; }
     const Selection& locked() const { return locked_; }
 
     void setLog(std::shared_ptr<RunLog> log, bool live);  // cursor to the start, nothing selected
+    void setLogEnd(LogEnd end);                           // kWhole with every new log
+    void setWaitingFor(const QString& sentence);          // ends with the next log
     // Adds a step of the live run; follows it when the cursor stood at the end and following() is
     // on. A step that contradicts the log is left out, ends the live run and is told by
     // logDamaged(); false then.
@@ -74,6 +82,8 @@ class RunHub : public QObject {
     void cursorMoved();
     void selectionChanged();
     void liveChanged();
+    void logEndChanged();
+    void waitingChanged();
     void logDamaged(const QString& message);
 
   private:
@@ -85,6 +95,8 @@ class RunHub : public QObject {
     Selection hovered_, locked_;
     std::optional<Cursor> last_applied_;
     bool live_ = false;
+    LogEnd log_end_ = LogEnd::kWhole;
+    QString waiting_for_;
     bool following_ = true;
 };
 

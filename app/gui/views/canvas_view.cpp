@@ -23,6 +23,14 @@ CanvasView::CanvasView(RunHub* hub, QWidget* parent)
     setAttribute(Qt::WA_OpaquePaintEvent);
     connect(hub, &RunHub::logReset, this, [this] { refresh(true); });
     connect(hub, &RunHub::cursorMoved, this, [this] { refresh(false); });
+    connect(hub, &RunHub::waitingChanged, this, [this] { update(); });
+    // Queued: every view has the new state before the selection changes under it.
+    connect(
+        hub, &RunHub::cursorMoved, this,
+        [this] {
+            if (mouse_) hub_->hover(selectionAt(*mouse_));
+        },
+        Qt::QueuedConnection);
     connect(hub, &RunHub::selectionChanged, this, [this] { selectionRefresh(); });
 }
 
@@ -62,8 +70,10 @@ QRectF CanvasView::contentRect() const {
 }
 
 QString CanvasView::emptySentence() const {
-    return hub_->hasLog() ? QString()
-                          : QStringLiteral("Nothing runs yet: start a lesson, or open a trace.");
+    if (hub_->hasLog()) return {};
+    return hub_->waitingFor().isEmpty()
+               ? QStringLiteral("Nothing runs yet: start a lesson, or open a trace.")
+               : hub_->waitingFor();
 }
 
 void CanvasView::refresh(bool) { update(); }
@@ -121,6 +131,11 @@ void CanvasView::paintEvent(QPaintEvent* event) {
         painter.setPen(QPen(theme_.accent, 2));
         painter.drawRoundedRect(canvasRect().adjusted(1, 1, -1, -1), 10, 10);
     }
+}
+
+void CanvasView::hoverAt(std::optional<QPointF> widget_point) {
+    mouse_ = widget_point;
+    hub_->hover(mouse_ ? selectionAt(*mouse_) : Selection());
 }
 
 void CanvasView::resizeEvent(QResizeEvent* event) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #pragma once
 
+#include <optional>
+
+#include <QPointF>
 #include <QString>
 #include <QWidget>
 
@@ -24,6 +27,8 @@ class CanvasView : public QWidget {
     void setFramed(bool framed);
     bool isFramed() const { return framed_; }
     QString title() const { return title_; }
+    // What lies under a point of the widget.
+    virtual Selection selectionAt(QPointF) const { return {}; }
 
   protected:
     void setTitles(const QString& title, const QString& subtitle);
@@ -34,6 +39,10 @@ class CanvasView : public QWidget {
     QRectF canvasRect() const { return {0, 0, width() / scale_, height() / scale_}; }
     QPointF toCanvas(QPointF widget_point) const { return widget_point / scale_; }
     QRect toWidget(const QRectF& canvas_rect) const;
+    // Hovers what lies there, and again whenever the moment changes under the resting mouse; none:
+    // the mouse has left, or the keyboard has taken over.
+    void hoverAt(std::optional<QPointF> widget_point);
+    void forgetMouse() { mouse_.reset(); }
     // Inside the card, below the title.
     QRectF contentRect() const;
     QRectF headerRect() const;
@@ -57,6 +66,7 @@ class CanvasView : public QWidget {
     RunHub* hub_;
     Theme theme_;
     QString title_, subtitle_;
+    std::optional<QPointF> mouse_;  // resting on this view
     double scale_ = 1;
     bool framed_ = true;
 };

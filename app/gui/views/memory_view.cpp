@@ -210,7 +210,7 @@ bool MemoryView::event(QEvent* event) {
     return CanvasView::event(event);
 }
 
-void MemoryView::mouseMoveEvent(QMouseEvent* event) { hub().hover(selectionAt(event->position())); }
+void MemoryView::mouseMoveEvent(QMouseEvent* event) { hoverAt(event->position()); }
 
 void MemoryView::mousePressEvent(QMouseEvent* event) {
     if (event->button() != Qt::LeftButton) return CanvasView::mousePressEvent(event);
@@ -218,7 +218,7 @@ void MemoryView::mousePressEvent(QMouseEvent* event) {
     hub().lock(selection == hub().locked() ? Selection() : selection);
 }
 
-void MemoryView::leaveEvent(QEvent*) { hub().hover({}); }
+void MemoryView::leaveEvent(QEvent*) { hoverAt({}); }
 
 void MemoryView::wheelEvent(QWheelEvent* event) {
     const int max_row = scene_.layout.tables.maxFirstRow();
@@ -235,6 +235,7 @@ void MemoryView::walk(int dx, int dy) {
     const BlockId from = scene_.looked_at.value_or(BlockId());
     const BlockId to = scene_.layout.pool.neighbour(from, dx, dy);
     if (!to.valid()) return;
+    forgetMouse();
     Selection selection;
     selection.block = to;
     if (hub().locked().empty()) {

@@ -18,8 +18,7 @@ class MemoryView : public CanvasView {
     QSize sizeHint() const override { return {960, 420}; }
     QSize minimumSizeHint() const override { return {460, 220}; }
 
-    // What lies under a point of the widget.
-    Selection selectionAt(QPointF point) const;
+    Selection selectionAt(QPointF point) const override;
     const MemoryScene& scene() const { return scene_; }
     // Off: a copy shows its end state at once.
     void setMotion(bool motion) { motion_ = motion; }

@@ -225,9 +225,7 @@ bool SequenceTextView::event(QEvent* event) {
     return true;
 }
 
-void SequenceTextView::mouseMoveEvent(QMouseEvent* event) {
-    hub().hover(selectionAt(event->position()));
-}
+void SequenceTextView::mouseMoveEvent(QMouseEvent* event) { hoverAt(event->position()); }
 
 void SequenceTextView::mousePressEvent(QMouseEvent* event) {
     if (event->button() != Qt::LeftButton) return CanvasView::mousePressEvent(event);
@@ -235,7 +233,7 @@ void SequenceTextView::mousePressEvent(QMouseEvent* event) {
     hub().lock(selection == hub().locked() ? Selection() : selection);
 }
 
-void SequenceTextView::leaveEvent(QEvent*) { hub().hover({}); }
+void SequenceTextView::leaveEvent(QEvent*) { hoverAt({}); }
 
 void SequenceTextView::wheelEvent(QWheelEvent* event) {
     if (!hub().hasLog()) return event->ignore();

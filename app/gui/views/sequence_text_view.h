@@ -19,7 +19,7 @@ class SequenceTextView : public CanvasView {
     explicit SequenceTextView(RunHub* hub, QWidget* parent = nullptr);
     QSize sizeHint() const override { return {480, 340}; }
     QSize minimumSizeHint() const override { return {280, 130}; }
-    Selection selectionAt(QPointF point) const;
+    Selection selectionAt(QPointF point) const override;
 
   protected:
     void paintCanvas(QPainter& painter, const QRectF& dirty) override;
