@@ -528,6 +528,11 @@ std::vector<Lesson> loadLessons(const std::string& folder, const std::string& la
         if (lessons.size() >= kMaxLessons) refuse(folder, "it holds more than 1,000 lessons");
         lessons.push_back(loadLesson(folder, entries->path().filename().string(), language));
     }
+    if (lessons.empty()) {
+        throw EngineError(ErrorKind::kBadFile,
+                          "the lessons folder " + quotedForMessage(folder) +
+                              " holds no lesson; set KVLAB_LESSONS to the right one");
+    }
     std::sort(lessons.begin(), lessons.end(), [](const Lesson& a, const Lesson& b) {
         return std::tie(a.order, a.id) < std::tie(b.order, b.id);
     });

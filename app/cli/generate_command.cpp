@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <unistd.h>
 
 #include "app/cli/commands.h"
 #include "app/cli/engine_options.h"
@@ -173,9 +174,39 @@ void printAccount(const RunResult& result, const RunConfig& config) {
     std::printf("\n");
 }
 
+// On a terminal the progress is one line that rewrites itself; elsewhere only what went wrong is
+// said.
+SessionCallbacks reporting(const RunConfig& config) {
+    SessionCallbacks callbacks;
+    const auto info = std::make_shared<std::shared_ptr<const RunInfo>>();
+    callbacks.on_started = [info](std::shared_ptr<const RunInfo> started) { *info = started; };
+    const int max_tokens = config.requests.front().max_tokens;
+    callbacks.on_step = [info, max_tokens](const std::shared_ptr<const StepTrace>& step) {
+        if (step->step != 0) return;
+        const auto* started = std::get_if<SequenceStarted>(&step->events.front());
+        if (started == nullptr) return;
+        const int64_t longest = static_cast<int64_t>(started->prompt.size()) + max_tokens;
+        if (longest > (*info)->model.context_len) {
+            std::fprintf(
+                stderr,
+                "kvlab-cli: note: prompt and continuation have up to %s tokens, but the model was "
+                "trained on %s; what it says beyond them means little\n",
+                formatCount(longest).c_str(), formatCount((*info)->model.context_len).c_str());
+        }
+    };
+    if (isatty(STDERR_FILENO) != 0) {
+        callbacks.on_progress = [](SessionPhase, double fraction, const std::string& text) {
+            std::fprintf(stderr, "\r%3.0f %%  %s\033[K", fraction * 100, text.c_str());
+        };
+    }
+    return callbacks;
+}
+
 void runGenerate(const GenerateOptions& options) {
     const RunConfig config = runConfigFrom(options);
-    const RunResult result = runToEnd(config);
+    const SessionCallbacks callbacks = reporting(config);
+    const RunResult result = runToEnd(config, callbacks);
+    if (callbacks.on_progress) std::fprintf(stderr, "\r\033[K");
     if (options.json) {
         printJson(resultJson(result));
     } else {

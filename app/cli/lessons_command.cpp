@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -8,6 +9,7 @@
 #include "app/cli/json_output.h"
 #include "app/cli/later_options.h"
 #include "engine/error.h"
+#include "engine/text_format.h"
 #include "lessons/lesson_loader.h"
 #include "lessons/lesson_runner.h"
 
@@ -52,6 +54,9 @@ Json claimJson(const Lesson& lesson, const Claim& claim) {
 
 std::string figure(const std::optional<double>& value) {
     if (!value) return "-";
+    if (*value == std::floor(*value) && std::abs(*value) < 1e15) {
+        return formatCount(static_cast<int64_t>(*value));
+    }
     std::array<char, 32> text{};
     std::snprintf(text.data(), text.size(), "%.10g", *value);
     return text.data();
@@ -72,10 +77,11 @@ void checkLessons(const LessonsOptions& options) {
             claims.push_back(claimJson(lesson, claim));
             if (!claim.pass && failed.empty()) failed = lesson.id + "/" + claim.id;
             if (options.json) continue;
-            std::printf("%s  %s/%s: formula %s = %s, measured %s %s\n",
+            std::printf("%s  %s/%s: the text %s, formula %s = %s, measured %s %s\n",
                         claim.pass ? "pass" : "FAIL", lesson.id.c_str(), claim.id.c_str(),
-                        claim.formula_substituted.c_str(), figure(claim.formula_value).c_str(),
-                        figure(claim.measured).c_str(), claim.unit.c_str());
+                        figure(claim.quoted).c_str(), claim.formula_substituted.c_str(),
+                        figure(claim.formula_value).c_str(), figure(claim.measured).c_str(),
+                        claim.unit.c_str());
         }
     }
     if (options.json) printJson({{"claims", std::move(claims)}});

@@ -46,6 +46,12 @@ std::vector<std::string> reversedArguments(int argc, char** argv) {
 int run(int argc, char** argv) {
     CLI::App app("KV Lab's engine without a window: a paged KV cache, measured.", "kvlab-cli");
     app.require_subcommand(1);
+    app.set_version_flag("--version", KVLAB_VERSION);
+    app.footer(
+        "$KVLAB_MODEL names another model file, $KVLAB_LESSONS another lessons folder, "
+        "$KVLAB_VECTOR=avx2 or baseline holds wider vector instructions back.");
+    // An option given twice: the last one counts, so that a script can override its own defaults.
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     kvlab::addSizeCommand(app);
     kvlab::addGenerateCommand(app);
     kvlab::addLogitsCommand(app);
@@ -66,6 +72,16 @@ int run(int argc, char** argv) {
     } catch (const CLI::Success& success) {
         return app.exit(success);
     } catch (const CLI::ParseError& error) {
+        const bool is_command = argc > 1 && !app.get_subcommands([&](CLI::App* command) {
+                                                    return command->get_name() == argv[1];
+                                                })
+                                                 .empty();
+        if (argc > 1 && argv[1][0] != '-' && !is_command) {
+            printProblem(("there is no command " + std::string(argv[1]).substr(0, 60) +
+                          "; see kvlab-cli --help")
+                             .c_str());
+            return 2;
+        }
         printProblem((std::string(error.what()) + "; see kvlab-cli --help").c_str());
         return 2;
     } catch (const kvlab::EngineError& error) {

@@ -104,7 +104,9 @@ std::string readTextFile(const std::string& path) {
         throw EngineError(ErrorKind::kBadFile, name + " is not a file; name a text file");
     }
     std::ifstream in(path, std::ios::binary);
-    if (!in) throw EngineError(ErrorKind::kBadFile, name + " cannot be opened for reading");
+    if (!in)
+        throw EngineError(ErrorKind::kBadFile,
+                          name + " cannot be opened for reading; check its permissions");
     const auto size = std::filesystem::file_size(path, error);
     if (error || size > static_cast<uintmax_t>(kMaxTextFileBytes)) {
         throw EngineError(ErrorKind::kBadFile, name + " is larger than 64 MiB; use a shorter text");

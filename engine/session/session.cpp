@@ -119,18 +119,29 @@ Prepared prepare(const RunConfig& config, const LoadedModel& model) {
     return prepared;
 }
 
+// Titles and names are shown on one line; a prompt or a model file may bring any amount of text.
+std::string oneLine(const std::string& text) {
+    constexpr size_t kLongest = 120;  // bytes
+    std::string line = text.substr(0, std::min(text.find_first_of("\r\n"), text.size()));
+    if (line.size() <= kLongest) return line;
+    size_t end = kLongest;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;
+    return line.substr(0, end) + "…";
+}
+
 RunInfo infoOf(const RunConfig& config, const Engine& engine, const ModelWeights& weights) {
     RunInfo info;
     info.model = engine.model();
+    info.model.name = oneLine(info.model.name);
     info.model_sha256 = weights.sha256;
     info.cache = engine.config().cache;
     info.sampling = config.requests.front().sampling;
     info.num_samples = config.requests.front().num_samples;
     info.max_tokens = config.requests.front().max_tokens;
     info.backend = engine.config().backend;
-    info.device = engine.deviceName();
+    info.device = oneLine(engine.deviceName());
     info.build = KVLAB_VERSION;
-    info.title = config.title;
+    info.title = oneLine(config.title);
     return info;
 }
 

@@ -22,7 +22,8 @@ constexpr int kSchemaVersion = 1;
 constexpr size_t kSealLength = 16;  // hexadecimal digits of each record's seal
 constexpr int64_t kMaxTraceBlocks =
     4'194'304;  // a header may not ask for more memory than this folds to
-constexpr int64_t kMaxRecordBytes = 256'000'000;
+constexpr size_t kMaxRecordBytes = 64 << 20;  // a prompt of several million tokens
+constexpr size_t kMaxNameBytes = 1024;        // title, model, device: they are shown on one line
 
 // Each record is sealed with the SHA-256 of the seal before it and its own text, so that a changed,
 // missing or swapped record is found.
@@ -85,6 +86,34 @@ std::string getString(const json& object, const char* key) {
     const json& value = field(object, key);
     if (!value.is_string()) refuse(std::string("field \"") + key + "\" is not a text");
     return value.get<std::string>();
+}
+
+std::string getName(const json& object, const char* key) {
+    std::string name = getString(object, key);
+    if (name.size() > kMaxNameBytes) refuse(std::string("field \"") + key + "\" is too long");
+    return name;
+}
+
+// One record without its line break; false at the end of the file. `complete`: a line break
+// followed it. Throws before more than a record may hold is kept.
+bool readLine(std::istream& in, std::string& line, bool& complete) {
+    line.clear();
+    complete = false;
+    std::array<char, 65536> chunk;
+    for (;;) {
+        in.getline(chunk.data(), chunk.size());
+        const size_t count = static_cast<size_t>(in.gcount());
+        if (in.eof()) {
+            line.append(chunk.data(), count);
+            return !line.empty();
+        }
+        if (in.bad()) refuse("the file cannot be read to its end");
+        complete = !in.fail();
+        line.append(chunk.data(), complete ? count - 1 : count);  // the line break counts as read
+        if (complete) return true;
+        if (line.size() > kMaxRecordBytes) refuse("a record is too long");
+        in.clear();
+    }
 }
 
 std::vector<int> getInts(const json& object, const char* key, int64_t low = 0) {
@@ -358,15 +387,15 @@ RunInfo infoFromJson(const json& object) {
                ", this lab reads version " + std::to_string(kSchemaVersion));
     }
     RunInfo info;
-    info.build = getString(object, "build");
-    info.title = getString(object, "title");
-    info.backend = getString(object, "backend");
-    info.device = getString(object, "device");
+    info.build = getName(object, "build");
+    info.title = getName(object, "title");
+    info.backend = getName(object, "backend");
+    info.device = getName(object, "device");
     const json& model = field(object, "model");
     if (!model.is_object()) refuse("field \"model\" is not an object");
-    info.model.name = getString(model, "name");
-    info.model.architecture = getString(model, "architecture");
-    info.model_sha256 = getString(model, "sha256");
+    info.model.name = getName(model, "name");
+    info.model.architecture = getName(model, "architecture");
+    info.model_sha256 = getName(model, "sha256");
     const auto size = [&](const char* key) {
         return static_cast<int>(getInt(model, key, 0, 1 << 24));
     };
@@ -467,9 +496,9 @@ LoadedTrace loadTrace(const std::string& path) {
     int64_t line_number = 0;
     int64_t offset = 0;
     bool ended = false;
+    bool complete = false;
     const auto readRecord = [&]() -> json {
-        if (file.eof()) refuse("the last record is cut off");
-        if (static_cast<int64_t>(line.size()) > kMaxRecordBytes) refuse("a record is too long");
+        if (!complete) refuse("the last record is cut off");
         if (line.size() < kSealLength + 2 || line[kSealLength] != ' ')
             refuse("a record has no seal");
         const std::string text = line.substr(kSealLength + 1);
@@ -483,7 +512,7 @@ LoadedTrace loadTrace(const std::string& path) {
         return record;
     };
     try {
-        while (std::getline(file, line)) {
+        while (readLine(file, line, complete)) {
             ++line_number;
             if (ended) refuse("there is something after the end record");
             const json record = readRecord();
