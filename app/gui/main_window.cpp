@@ -95,6 +95,14 @@ QString shapeText(const ModelConfig& model) {
 
 }  // namespace
 
+QRect firstGeometry(QSize wished, const QRect& available, const QMargins& frame) {
+    const QRect room = available.marginsRemoved(frame);
+    const QSize size = wished.boundedTo(room.size());
+    QRect inside(QPoint(), size);
+    inside.moveCenter(room.center());
+    return inside;
+}
+
 MainWindow::MainWindow(ThemeKind theme, double scale)
     : playback_(&hub_), theme_kind_(theme), scale_(scale) {
     setWindowTitle(tr("KV Lab"));
@@ -259,7 +267,7 @@ void MainWindow::openLesson(Lesson lesson, int stop) {
         problem = QString::fromUtf8(error.what());
     }
     const QString title = QString::fromStdString(lesson.title);
-    header_->setPlace(tr("Lesson %1  %2").arg(lesson.order).arg(title));
+    header_->setPlace(tr("Lesson %1 · %2").arg(lesson.order).arg(title));
     setWindowTitle(tr("%1 – KV Lab").arg(title));
     run_id_.clear();
     finished_runs_.clear();
@@ -435,7 +443,7 @@ void MainWindow::finishTrace(std::shared_ptr<LoadedTrace> trace,
     if (!error.isEmpty() || !trace->log) {
         banner_->showMessage(error.isEmpty() ? tr("%1 holds no run.").arg(name) : error, true);
     } else {
-        showLog(trace->log, tr("Trace  %1").arg(name));
+        showLog(trace->log, tr("Trace · %1").arg(name));
         if (!trace->damage.empty() || !trace->complete) {
             hub_.setLogEnd(LogEnd::kUnreadable);
         }

@@ -8,6 +8,9 @@
 
 #include <QByteArray>
 #include <QMainWindow>
+#include <QMargins>
+#include <QRect>
+#include <QSize>
 #include <QString>
 
 #include "app/gui/run/playback.h"
@@ -34,6 +37,10 @@ class SharingView;
 class TablesPanel;
 class TimelineView;
 class TransportBar;
+
+// Where the window's inside lies at first: as wished, or as much of it as the screen has room for
+// once the frame and its title bar are around it.
+QRect firstGeometry(QSize wished, const QRect& available, const QMargins& frame);
 
 // Arranges the room and wires it; what happens, happens in the parts.
 //

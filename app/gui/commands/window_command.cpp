@@ -119,14 +119,6 @@ class Photographer : public QObject {
 
 }  // namespace
 
-QRect firstGeometry(QSize wished, const QRect& available, const QMargins& frame) {
-    const QRect room = available.marginsRemoved(frame);
-    const QSize size = wished.boundedTo(room.size());
-    QRect inside(QPoint(), size);
-    inside.moveCenter(room.center());
-    return inside;
-}
-
 int runWindow(const WindowOptions& options) {
     const bool photograph = !options.screenshot.empty();
     if (options.at_step && *options.at_step < 0) {

@@ -4,8 +4,6 @@
 #include <optional>
 #include <string>
 
-#include <QMargins>
-#include <QRect>
 #include <QSize>
 #include <QString>
 
@@ -23,10 +21,6 @@ struct WindowOptions {
     std::optional<int64_t> at_step;  // of a screenshot
     std::string select;              // "kv:block/37", of a screenshot
 };
-
-// Where the window's inside lies at first: as wished, or as much of it as the screen has room for
-// once the frame and its title bar are around it.
-QRect firstGeometry(QSize wished, const QRect& available, const QMargins& frame);
 
 // Needs a QApplication. Returns the exit code.
 int runWindow(const WindowOptions& options);

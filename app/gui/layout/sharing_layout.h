@@ -15,6 +15,7 @@ struct SharingLayoutInput {
     int64_t blocks_held = 0;
     double text_height = 16;   // px, of a line of words
     double ratio_height = 34;  // of the big number
+    double ratio_width = 88;   // of it and its words, beside the costs of a narrow card
     double max_cell = 20;
     double key_height = 22;  // of the provenance key; 0: none
 };
@@ -38,8 +39,8 @@ class SharingLayout {
     QRectF ghostLabel() const { return ghost_label_; }
     QRectF heldLabel() const { return held_label_; }
     QRectF ratio() const { return ratio_; }
-    QRectF costs() const { return costs_; }  // the two bars; empty: no room
-    QRectF key() const { return key_; }
+    QRectF costs() const { return costs_; }  // the two bars
+    QRectF key() const { return key_; }      // empty: not wanted, or no room
 
   private:
     QRectF cellIn(const QRectF& grid, int64_t idx) const;

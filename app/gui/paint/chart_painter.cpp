@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include <QFontMetricsF>
 #include <QPolygonF>
@@ -32,6 +33,16 @@ class Line {
         painter_.setPen(color);
         painter_.drawText(at_, shown);
         at_.rx() += metrics.horizontalAdvance(shown);
+        return *this;
+    }
+    // The longest that fits whole; else nothing.
+    Line& note(std::initializer_list<QString> texts, double points, const QColor& color) {
+        const QFontMetricsF metrics(textFont(points), painter_.device());
+        for (const QString& text : texts) {
+            if (metrics.horizontalAdvance(text) <= right_ - at_.x()) {
+                return words(text, points, false, color);
+            }
+        }
         return *this;
     }
     Line& number(const QString& text, double points, bool bold, Provenance provenance) {
@@ -112,10 +123,10 @@ void paintCosts(QPainter& painter, const SharingScene& scene, const Theme& theme
     painter.setFont(font);
     painter.setPen(theme.quiet_ink);
     const QRectF head(area.left(), area.top(), area.width(), line);
-    painter.drawText(
-        QPointF(head.left(), baselineOf(painter, head, font)),
-        metrics.elidedText(QStringLiteral("cost of %1, against one").arg(countOf(n, "sequence")),
-                           Qt::ElideRight, head.width()));
+    Line(painter, {head.left(), baselineOf(painter, head, font)}, theme, head.right() + 1)
+        .note({QStringLiteral("cost of %1, against one").arg(countOf(n, "sequence")),
+               QStringLiteral("cost of %1 against 1").arg(formatCount(n))},
+              kTextPoints + 0.5, theme.quiet_ink);
     const double one = n > 0 ? static_cast<double>(account.tokens_unshared) / n : 0;
     const double memory = one > 0 ? static_cast<double>(account.tokens_held) / one : 0;
     struct Bar {
@@ -123,8 +134,10 @@ void paintCosts(QPainter& painter, const SharingScene& scene, const Theme& theme
         double value;
         bool filled;
     };
-    const Bar bars[] = {{QStringLiteral("memory"), memory, true},
-                        {QStringLiteral("decode arithmetic"), static_cast<double>(n), false}};
+    const Bar bars[] = {
+        {QStringLiteral("memory"), memory, true},
+        {area.width() < 250 ? QStringLiteral("arithmetic") : QStringLiteral("decode arithmetic"),
+         static_cast<double>(n), false}};
     const double label = metrics.horizontalAdvance(bars[1].name) + 14;
     const double number = metrics.horizontalAdvance(QStringLiteral("1.33×")) + 12;
     const double scale =
@@ -170,8 +183,9 @@ void paintSharing(QPainter& painter, const SharingScene& scene, const Theme& the
     const SharingLayout& layout = scene.layout;
     const PoolAccount& account = scene.account;
     const double points = kTextPoints + 0.5;
-    const auto label = [&](const QRectF& rect, const QString& what, const QString& why,
-                           int64_t blocks, int64_t tokens, Provenance provenance) {
+    const auto label = [&](const QRectF& rect, const QString& what,
+                           std::initializer_list<QString> why, int64_t blocks, int64_t tokens,
+                           Provenance provenance) {
         const QFont font = textFont(points, true);
         Line line(painter, {rect.left(), baselineOf(painter, rect, font)}, theme, rect.right());
         line.words(what + QStringLiteral(": "), points, true, theme.ink)
@@ -181,12 +195,13 @@ void paintSharing(QPainter& painter, const SharingScene& scene, const Theme& the
             .number(formatCount(tokens), points, true, provenance)
             .words(tokens == 1 ? QStringLiteral(" token") : QStringLiteral(" tokens"), points, true,
                    theme.ink)
-            .words(why, kTextPoints, false, theme.quiet_ink);
+            .note(why, kTextPoints, theme.quiet_ink);
     };
     label(layout.ghostLabel(), QStringLiteral("copied"),
-          QStringLiteral("   if every sequence kept its own"), account.blocks_unshared,
-          account.tokens_unshared, Provenance::kDerived);
-    label(layout.heldLabel(), QStringLiteral("shared"), QStringLiteral("   held by the engine"),
+          {QStringLiteral("   if every sequence kept its own"), QStringLiteral("   each its own")},
+          account.blocks_unshared, account.tokens_unshared, Provenance::kDerived);
+    label(layout.heldLabel(), QStringLiteral("shared"),
+          {QStringLiteral("   held by the engine"), QStringLiteral("   held")},
           account.active_blocks, account.tokens_held, Provenance::kMeasured);
     paintGhosts(painter, scene, theme);
     paintHeld(painter, scene, theme);
@@ -203,12 +218,13 @@ void paintSharing(QPainter& painter, const SharingScene& scene, const Theme& the
                                    : ratio.top() + 4 + big_metrics.capHeight();
     const double width =
         drawNumber(painter, {ratio.left(), baseline}, text, big, theme.ink, Provenance::kDerived);
-    const QString fewer =
-        QStringLiteral("fewer blocks: %1 / %2")
+    const QString fewer = QStringLiteral("fewer blocks");
+    const QString quotient =
+        QStringLiteral(": %1 / %2")
             .arg(formatCount(account.blocks_unshared), formatCount(account.active_blocks));
     const QPointF at = beside ? QPointF(ratio.left() + width + 18, baseline)
                               : QPointF(ratio.left(), baseline + 24);
-    Line(painter, at, theme, ratio.right()).words(fewer, points, false, theme.ink);
+    Line(painter, at, theme, ratio.right() + 1).note({fewer + quotient, fewer}, points, theme.ink);
     paintCosts(painter, scene, theme);
     if (!layout.key().isEmpty()) {
         drawProvenanceKey(painter, {layout.key().left(), layout.key().bottom() - 5}, theme,

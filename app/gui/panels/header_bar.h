@@ -21,7 +21,7 @@ class HeaderBar : public QWidget {
     explicit HeaderBar(QWidget* parent = nullptr);
 
     void setTheme(const Theme& theme);
-    void setPlace(const QString& place);  // "Lesson 6  Best-of-8: …"
+    void setPlace(const QString& place);  // "Lesson 6 · Best of 8"
     void setModel(const QString& name, const QString& shape);
     void setBackend(const QString& backend, const QString& device);
     void showProgress(const QString& text, double fraction);  // fraction < 0: unknown

@@ -63,8 +63,8 @@ InspectorPanel::InspectorPanel(RunHub* hub, QWidget* parent) : QScrollArea(paren
 
     auto* content = new QWidget(this);
     auto* column = new QVBoxLayout(content);
-    column->setContentsMargins(16, 16, 16, 16);
-    column->setSpacing(8);
+    column->setContentsMargins(16, 14, 16, 8);
+    column->setSpacing(6);
 
     selection_title_ = makeLabel({}, "section", content);
     column->addWidget(selection_title_);
@@ -80,18 +80,18 @@ InspectorPanel::InspectorPanel(RunHub* hub, QWidget* parent) : QScrollArea(paren
         {tr("tokens"), tr("tokens with K/V"), tr("blocks"), tr("tail block"), tr("state")},
         content);
     column->addWidget(sequence_facts_);
-    column->addSpacing(6);
+    column->addSpacing(4);
     tokens_title_ = makeLabel(tr("TOKENS IN IT"), "section", content);
     column->addWidget(tokens_title_);
     tokens_ = new TokenChips(content);
     column->addWidget(tokens_);
-    column->addSpacing(10);
+    column->addSpacing(6);
 
     column->addWidget(makeLabel(tr("POOL"), "section", content));
     account_ = new AccountView(hub, content);
     account_->setFramed(false);
     column->addWidget(account_);
-    column->addSpacing(10);
+    column->addSpacing(12);
 
     step_title_ = makeLabel({}, "section", content);
     column->addWidget(step_title_);

@@ -144,7 +144,7 @@ void NumberLabel::paintEvent(QPaintEvent*) {
 FactList::FactList(const QStringList& names, QWidget* parent) : QWidget(parent) {
     auto* column = new QVBoxLayout(this);
     column->setContentsMargins(0, 0, 0, 0);
-    column->setSpacing(5);
+    column->setSpacing(4);
     for (const QString& name : names) {
         Row row;
         row.name = new QLabel(name, this);

@@ -11,6 +11,16 @@ AccountView::AccountView(RunHub* hub, QWidget* parent) : CanvasView(hub, parent)
     setTitles(tr("Pool account"), tr("active + cached + free"));
 }
 
+void AccountView::refresh(bool geometry_changed) {
+    const PoolAccount account = hub().hasLog() ? accountOf(hub().state()) : PoolAccount();
+    const bool full = account.total_blocks > 0 && account.free_blocks + account.cached_blocks == 0;
+    if (shows_full_ != full) {
+        shows_full_ = full;
+        updateGeometry();
+    }
+    CanvasView::refresh(geometry_changed);
+}
+
 void AccountView::paintCanvas(QPainter& painter, const QRectF&) {
     PoolAccount account;
     int block_size = 0;

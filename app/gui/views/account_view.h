@@ -12,13 +12,17 @@ class AccountView : public CanvasView {
 
   public:
     explicit AccountView(RunHub* hub, QWidget* parent = nullptr);
-    QSize sizeHint() const override { return {260, 230}; }
+    QSize sizeHint() const override { return {260, shows_full_ ? 236 : 212}; }
     QSize minimumSizeHint() const override { return {200, 190}; }
 
   protected:
     void paintCanvas(QPainter& painter, const QRectF& dirty) override;
     QString emptySentence() const override { return {}; }
     void selectionRefresh() override {}
+    void refresh(bool geometry_changed) override;
+
+  private:
+    bool shows_full_ = false;  // one line more: "no free block"
 };
 
 }  // namespace kvlab

@@ -47,9 +47,10 @@ void CanvasView::setFramed(bool framed) {
     update();
 }
 
-void CanvasView::setTitles(const QString& title, const QString& subtitle) {
+void CanvasView::setTitles(const QString& title, const QString& subtitle, const QString& brief) {
     title_ = title;
     subtitle_ = subtitle;
+    brief_subtitle_ = brief;
     setAccessibleName(title);
     setAccessibleDescription(subtitle);
 }
@@ -109,11 +110,14 @@ void CanvasView::paintEvent(QPaintEvent* event) {
             painter.drawText(QPointF(right, baseline), shown);
             right -= 16;
         }
-        if (right - x > 120) {
-            painter.setFont(small_font);
-            painter.setPen(theme_.quiet_ink);
-            painter.drawText(QPointF(x, baseline),
-                             small_metrics.elidedText(subtitle_, Qt::ElideRight, right - x));
+        // Whole or not at all.
+        for (const QString& subtitle : {subtitle_, brief_subtitle_}) {
+            if (small_metrics.horizontalAdvance(subtitle) <= right - x) {
+                painter.setFont(small_font);
+                painter.setPen(theme_.quiet_ink);
+                painter.drawText(QPointF(x, baseline), subtitle);
+                break;
+            }
         }
     }
     const QString empty = emptySentence();

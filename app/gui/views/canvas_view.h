@@ -31,7 +31,8 @@ class CanvasView : public QWidget {
     virtual Selection selectionAt(QPointF) const { return {}; }
 
   protected:
-    void setTitles(const QString& title, const QString& subtitle);
+    // `brief` stands in for the subtitle where that has no room.
+    void setTitles(const QString& title, const QString& subtitle, const QString& brief = {});
     RunHub& hub() const { return *hub_; }
     const Theme& theme() const { return theme_; }
     // Pictures are laid out and painted in canvas units: pixels of the widget divided by the scale.
@@ -65,7 +66,7 @@ class CanvasView : public QWidget {
   private:
     RunHub* hub_;
     Theme theme_;
-    QString title_, subtitle_;
+    QString title_, subtitle_, brief_subtitle_;
     std::optional<QPointF> mouse_;  // resting on this view
     double scale_ = 1;
     bool framed_ = true;

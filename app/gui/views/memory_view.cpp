@@ -22,7 +22,8 @@ constexpr double kLegendFrom = 230;  // px of height; below, the blocks need the
 MemoryView::MemoryView(RunHub* hub, QWidget* parent) : CanvasView(hub, parent) {
     setTitles(
         tr("Block tables → physical pool"),
-        tr("each row is a sequence; each number is the physical block that holds those tokens"));
+        tr("each row is a sequence; each number is the physical block that holds those tokens"),
+        tr("rows are sequences, numbers are blocks"));
     copy_animation_.setStartValue(0.0);
     copy_animation_.setEndValue(1.0);
     copy_animation_.setDuration(kCopyMs);

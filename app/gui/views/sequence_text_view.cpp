@@ -26,7 +26,8 @@ constexpr int kBeyondPrefill = 12;
 }  // namespace
 
 SequenceTextView::SequenceTextView(RunHub* hub, QWidget* parent) : CanvasView(hub, parent) {
-    setTitles(tr("Samples"), tr("each token sits over its slot; block boundaries are ticks"));
+    setTitles(tr("Samples"), tr("each token sits over its slot; block boundaries are ticks"),
+              tr("each token over its slot"));
     refresh(true);
 }
 
@@ -158,15 +159,25 @@ void SequenceTextView::paintCanvas(QPainter& painter, const QRectF&) {
         }
     }
     const QRectF content = contentRect();
-    QString words = tr("ring: sampled, no K/V yet  ·  tick: a block begins");
-    if (num_hidden_ > 0) {
-        words = tr("showing %1 of %2  ·  ")
-                    .arg(rows_.size())
-                    .arg(countOf(static_cast<int64_t>(state.sequences.size()), "sequence")) +
-                words;
-    }
+    QString news;  // what is out of sight
     if (skip_last_ > 0) {
-        words = tr("%1 newer below  ·  ").arg(countOf(skip_last_, "token")) + words;
+        news += tr("%1 newer below  ·  ").arg(countOf(skip_last_, "token"));
+    }
+    if (num_hidden_ > 0) {
+        news += tr("showing %1 of %2  ·  ")
+                    .arg(rows_.size())
+                    .arg(countOf(static_cast<int64_t>(state.sequences.size()), "sequence"));
+    }
+    // The longest that fits whole; the meaning of the marks gives way to what is out of sight.
+    QString words;
+    for (const QString& key :
+         {tr("ring: sampled, no K/V yet  ·  tick: a block begins"),
+          tr("ring: no K/V yet  ·  tick: new block"), tr("ring: no K/V yet"), QString()}) {
+        words = news + key;
+        if (key.isEmpty() && !news.isEmpty()) {
+            words.chop(5);  // the dot that would part it from more
+        }
+        if (metrics.horizontalAdvance(words) <= content.width()) break;
     }
     painter.setFont(font);
     painter.setPen(theme().quiet_ink);

@@ -11,6 +11,8 @@ class SharingLayoutTest : public QObject {
   private slots:
     void bothGridsShareOneScale_data();
     void bothGridsShareOneScale();
+    void costsAreThereAtEverySize_data();
+    void costsAreThereAtEverySize();
     void hugeCountsBecomeAreas();
 };
 
@@ -47,6 +49,32 @@ void SharingLayoutTest::bothGridsShareOneScale() {
     QVERIFY(layout.ratio().bottom() <= layout.key().top() + 0.1);
     QVERIFY(layout.ghostArea().right() <= area.right() + 0.1);
     QVERIFY(layout.key().bottom() <= area.bottom() + 0.1);
+}
+
+void SharingLayoutTest::costsAreThereAtEverySize_data() {
+    QTest::addColumn<QSizeF>("size");
+    QTest::newRow("window of 1280x800") << QSizeF(326, 205);
+    QTest::newRow("with a banner") << QSizeF(326, 180);
+    QTest::newRow("window of 1180x700") << QSizeF(276, 158);
+    QTest::newRow("smallest card") << QSizeF(274, 135);
+}
+
+void SharingLayoutTest::costsAreThereAtEverySize() {
+    QFETCH(QSizeF, size);
+    const QRectF area(QPointF(10, 20), size);
+    SharingLayoutInput input;
+    input.blocks_unshared = 1056;
+    input.blocks_held = 181;
+    const SharingLayout layout(area, input);
+    QVERIFY(layout.costs().height() >= 3 * input.text_height);
+    QVERIFY(layout.costs().width() >= 150);
+    QVERIFY(layout.costs().left() >= layout.ratio().right());
+    QVERIFY(layout.heldArea().bottom() <= layout.costs().top());
+    QVERIFY(layout.heldArea().bottom() <= layout.ratio().top());
+    const double bottom = layout.key().isEmpty() ? area.bottom() : layout.key().top();
+    QVERIFY(layout.costs().bottom() <= bottom + 0.1);
+    QVERIFY(layout.ratio().bottom() <= bottom + 0.1);
+    QVERIFY(layout.ghostArea().height() > 5);
 }
 
 void SharingLayoutTest::hugeCountsBecomeAreas() {
