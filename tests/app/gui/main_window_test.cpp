@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "app/gui/main_window.h"
 
+#include <algorithm>
+
 #include <QAbstractButton>
 #include <QFile>
 #include <QLabel>
@@ -10,9 +12,12 @@
 #include <QTemporaryDir>
 #include <QtTest>
 
+#include "app/gui/panels/inspector_panel.h"
 #include "app/gui/panels/key_sheet.h"
 #include "app/gui/panels/lesson_panel.h"
 #include "app/gui/panels/tables_panel.h"
+#include "app/gui/panels/transport_bar.h"
+#include "app/gui/panels/widgets.h"
 #include "app/gui/views/memory_view.h"
 #include "engine/trace/trace_io.h"
 #include "lessons/lesson_loader.h"
@@ -254,6 +259,13 @@ class MainWindowTest : public QObject {
         QVERIFY(opened.wait(30000));
         QVERIFY2(window.bannerText().contains("damaged"), qPrintable(window.bannerText()));
         QVERIFY(window.hub().log().numSteps() < num_steps);
+        const auto says = [&](const QString& words) {
+            const auto labels = window.findChild<TransportBar*>()->findChildren<QLabel*>();
+            return std::any_of(labels.begin(), labels.end(),
+                               [&](const QLabel* label) { return label->text() == words; });
+        };
+        press(window, Qt::Key_End);
+        QVERIFY(says("end of what is readable"));
 
         const QString nonsense = folder.filePath("nonsense.trace");
         QFile junk(nonsense);
@@ -264,6 +276,128 @@ class MainWindowTest : public QObject {
         QVERIFY(opened.wait(30000));
         QVERIFY(!window.bannerText().isEmpty());
         QVERIFY(window.hub().hasLog());  // what was there stays
+    }
+
+    void theFirstSizeFitsTheScreen() {
+        const QMargins frame(4, 30, 4, 4);
+        for (const QRect screen : {QRect(0, 0, 1366, 768), QRect(0, 27, 1600, 973)}) {
+            const QRect inside = firstGeometry({1600, 1000}, screen, frame);
+            QVERIFY(screen.contains(inside.marginsAdded(frame)));
+            QVERIFY(inside.width() > 1300 && inside.height() > 700);
+        }
+        QCOMPARE(firstGeometry({1600, 1000}, {0, 0, 3840, 2160}, frame).size(), QSize(1600, 1000));
+        MainWindow window;
+        window.resize(1180, 700);
+        window.show();
+        QVERIFY(QTest::qWaitForWindowActive(&window));
+        QCOMPARE(window.size(), QSize(1180, 700));
+        // Nothing asks for more than the window has.
+        for (const QWidget* widget : window.centralWidget()->findChildren<QWidget*>(
+                 QString(), Qt::FindDirectChildrenOnly)) {
+            if (widget->isVisible()) {
+                QVERIFY2(window.centralWidget()->rect().contains(widget->geometry()),
+                         widget->metaObject()->className());
+            }
+        }
+    }
+
+    void spacePlaysAfterAClickOnNext() {
+        Lesson lesson = loadLesson(KVLAB_SOURCE_DIR "/lessons/content", "best-of-8", "en");
+        for (LessonStop& stop : lesson.stops) {
+            stop.run.clear();
+            stop.step = -1;
+        }
+        MainWindow window;
+        show(window);
+        window.showLog(scriptedLog(), "scripted");
+        window.lessonPanel().setLesson(lesson);
+        QAbstractButton* next = nullptr;
+        for (auto* button : window.lessonPanel().findChildren<QAbstractButton*>()) {
+            if (button->accessibleName() == "Next stop of the lesson") {
+                next = button;
+            }
+        }
+        QVERIFY(next);
+        QTest::mouseClick(next, Qt::LeftButton);
+        QCOMPARE(window.lessonPanel().stop(), 1);
+        press(window, Qt::Key_Space);
+        QCOMPARE(window.lessonPanel().stop(), 1);
+        QVERIFY(window.playback().isPlaying());
+        // Reached by Tab, it is what Space is for.
+        next->setFocus(Qt::TabFocusReason);
+        press(window, Qt::Key_Space);
+        QCOMPARE(window.lessonPanel().stop(), 2);
+    }
+
+    void numbersHaveTheirRoomInAPicture() {
+        MainWindow window;
+        show(window);
+        window.showLog(scriptedLog(), "scripted");
+        window.playback().toEnd();
+        window.settle();
+        int seen = 0;
+        for (const NumberLabel* label :
+             window.findChild<InspectorPanel*>()->findChildren<NumberLabel*>()) {
+            if (label->isVisible()) {
+                QVERIFY2(label->width() >= label->sizeHint().width(), qPrintable(label->text()));
+                ++seen;
+            }
+        }
+        QVERIFY(seen >= 4);
+    }
+
+    void aStoppedRunRunsAgainWhenItIsNeeded() {
+        if (!QFile::exists(QStringLiteral(KVLAB_SOURCE_DIR "/assets/model/village.gguf"))) {
+            QSKIP("no bundled model");
+        }
+        Lesson lesson = loadLesson(KVLAB_SOURCE_DIR "/lessons/content", "best-of-8", "en");
+        for (LessonRun& run : lesson.runs) {
+            run.config.requests.front().prompt_num_tokens = 400;
+            run.config.requests.front().max_tokens = 21;
+        }
+        for (LessonStop& stop : lesson.stops) {
+            stop.step = std::min<int64_t>(stop.step, 12);
+        }
+        MainWindow window;
+        show(window);
+        const auto again = [&]() -> QAbstractButton* {
+            for (auto* button : window.findChildren<QAbstractButton*>()) {
+                if (button->isVisible() && button->text() == "Run again") {
+                    return button;
+                }
+            }
+            return nullptr;
+        };
+        window.openLesson(lesson);
+        window.worker().cancel();
+        QTRY_VERIFY_WITH_TIMEOUT(!window.worker().isRunning(), 60000);
+        QVERIFY2(window.bannerText().contains("stopped"), qPrintable(window.bannerText()));
+        QVERIFY(again());
+
+        again()->click();
+        QCOMPARE(window.bannerText(), QString());
+        QVERIFY(window.worker().isRunning());
+        window.worker().cancel();
+        QTRY_VERIFY_WITH_TIMEOUT(!window.worker().isRunning(), 60000);
+        QVERIFY(!window.bannerText().isEmpty());
+
+        window.lessonPanel().goToStop(6);
+        QVERIFY(window.worker().isRunning());
+        QCOMPARE(window.bannerText(), QString());
+        QTRY_VERIFY_WITH_TIMEOUT(!window.worker().isRunning(), 120000);
+        QCOMPARE(window.bannerText(), QString());
+        QCOMPARE(window.hub().cursor().step, 12);
+        QVERIFY(window.hub().log().numSteps() > 12);
+    }
+
+    void whileTheModelLoadsThePicturesSaySo() {
+        MainWindow window;
+        show(window);
+        QCOMPARE(window.hub().waitingFor(), QString());
+        window.openLesson(loadLesson(KVLAB_SOURCE_DIR "/lessons/content", "best-of-8", "en"));
+        QVERIFY(window.hub().waitingFor().startsWith("Loading"));
+        window.worker().cancel();
+        QTRY_COMPARE_WITH_TIMEOUT(window.hub().waitingFor(), QString(), 60000);
     }
 
     void aMissingModelIsABannerNotACrash() {

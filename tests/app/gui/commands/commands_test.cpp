@@ -22,13 +22,22 @@ class CommandsTest : public QObject {
     QTemporaryDir folder_;
     QString trace_;
 
-    static Outcome call(const QStringList& arguments) {
+    // `variables` as NAME=VALUE; `output` is a file that takes the standard output.
+    static Outcome call(const QStringList& arguments,
+                        const QStringList& variables = {},
+                        const QString& output = {}) {
         QProcess process;
         QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
         for (const char* name : {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}) {
             environment.remove(QLatin1String(name));
         }
+        for (const QString& variable : variables) {
+            environment.insert(variable.section('=', 0, 0), variable.section('=', 1));
+        }
         process.setProcessEnvironment(environment);
+        if (!output.isEmpty()) {
+            process.setStandardOutputFile(output);
+        }
         process.start(QStringLiteral(KVLAB_GUI_PATH), arguments);
         Outcome outcome;
         if (process.waitForFinished(120000) && process.exitStatus() == QProcess::NormalExit) {
@@ -62,11 +71,28 @@ class CommandsTest : public QObject {
         QTest::newRow("later option") << QStringList{"--presenter"};
         QTest::newRow("unknown theme") << QStringList{"--theme", "pink"};
         QTest::newRow("bad size") << QStringList{"--screenshot", "x.png", "--size", "big"};
+        QTest::newRow("negative step") << QStringList{"--screenshot", "x.png", "--at-step", "-5"};
+        QTest::newRow("no selection") << QStringList{"--screenshot", "x.png", "--select", "bogus"};
         QTest::newRow("export without output") << QStringList{"export", "best-of-8"};
         QTest::newRow("unknown source") << QStringList{"export", "no-such-lesson", "-o", "x.svg"};
         QTest::newRow("unknown view")
             << QStringList{"export", "best-of-8", "--view", "x", "-o", "x.svg"};
         QTest::newRow("unknown format") << QStringList{"export", "best-of-8", "-o", "x.bmp"};
+        QTest::newRow("scale that is no number") << QStringList{"--scale", "nan"};
+        QTest::newRow("endless scale") << QStringList{"--scale", "inf"};
+        QTest::newRow("export scale that is no number")
+            << QStringList{"export", "best-of-8", "--scale", "nan", "-o", "x.png"};
+        QTest::newRow("option twice") << QStringList{"--lesson", "a", "--lesson", "b"};
+        QTest::newRow("export option twice")
+            << QStringList{"export", "best-of-8", "-o", "x.svg", "-o", "y.svg"};
+        QTest::newRow("two files") << QStringList{"a.trace", "b.trace"};
+        QTest::newRow("no value") << QStringList{"--stop"};
+        QTest::newRow("line break") << QStringList{"--theme", "a\nb"};
+        QTest::newRow("option of the window before export")
+            << QStringList{"--theme", "dark", "export", "best-of-8", "-o", "x.svg"};
+        QTest::newRow("name against format")
+            << QStringList{"export", "best-of-8", "-o", "x.svg", "--format", "png"};
+        QTest::newRow("name without format") << QStringList{"export", "best-of-8", "-o", "x"};
         QTest::newRow("later export option")
             << QStringList{"export", "best-of-8", "--worksheet", "-o", "x.svg"};
         QTest::newRow("stop outside")
@@ -78,6 +104,114 @@ class CommandsTest : public QObject {
         QVERIFY2(outcome.code == 2, outcome.err.constData());
         QCOMPARE(outcome.err.count('\n'), 1);
         QVERIFY(outcome.err.startsWith("kvlab: "));
+    }
+
+    void whatComesLaterSaysSo_data() {
+        QTest::addColumn<QStringList>("arguments");
+        QTest::newRow("language") << QStringList{"--lang", "de"};
+        QTest::newRow("language twice") << QStringList{"--lang", "de", "--lang", "ru"};
+        QTest::newRow("language before export")
+            << QStringList{"--lang", "de", "export", "best-of-8", "-o", "x.svg"};
+        QTest::newRow("all") << QStringList{"export", "--all", "folder"};
+        QTest::newRow("both themes")
+            << QStringList{"export", "best-of-8", "--theme", "both", "-o", "x.svg"};
+        QTest::newRow("csv") << QStringList{"export", "best-of-8", "--format", "csv", "-o", "x"};
+        QTest::newRow("json by name") << QStringList{"export", "best-of-8", "-o", "x.json"};
+        QTest::newRow("millimetres")
+            << QStringList{"export", "best-of-8", "--width", "160mm", "-o", "x.svg"};
+        QTest::newRow("view") << QStringList{"export", "best-of-8", "--view",
+                                             "radix",  "-o",        "x.svg"};
+    }
+    void whatComesLaterSaysSo() {
+        QFETCH(QStringList, arguments);
+        const Outcome outcome = call(arguments);
+        QVERIFY2(outcome.code == 2, outcome.err.constData());
+        QVERIFY2(outcome.err.contains("not built yet"), outcome.err.constData());
+        QCOMPARE(outcome.err.count('\n'), 1);
+    }
+
+    void aDisplayThatIsGoneIsOneSentence_data() {
+        QTest::addColumn<QString>("variable");
+        QTest::newRow("X11") << "DISPLAY=:4711";
+        QTest::newRow("Wayland") << "WAYLAND_DISPLAY=wayland-4711";
+        QTest::newRow("platform") << "QT_QPA_PLATFORM=nonsense";
+    }
+    void aDisplayThatIsGoneIsOneSentence() {
+        QFETCH(QString, variable);
+        const Outcome outcome = call({}, {variable});
+        QCOMPARE(outcome.code, 1);
+        QVERIFY2(outcome.err.startsWith("kvlab: "), outcome.err.constData());
+        QVERIFY(outcome.err.contains(variable.section('=', 0, 0).toUtf8()));
+        QCOMPARE(outcome.err.count('\n'), 1);
+    }
+
+    void withoutAWindowTheDisplayDoesNotMatter() {
+        for (const QStringList& arguments :
+             {QStringList{"export", trace_, "-o", folder_.filePath("stale.svg")},
+              QStringList{"export", "--list"},
+              QStringList{trace_, "--screenshot", folder_.filePath("stale.png")}}) {
+            const Outcome outcome = call(arguments, {"DISPLAY=:4711", "WAYLAND_DISPLAY=none"});
+            QVERIFY2(outcome.code == 0, outcome.err.constData());
+            QCOMPARE(outcome.err, QByteArray());
+        }
+    }
+
+    void aFullDiskIsAFailure_data() {
+        QTest::addColumn<QStringList>("arguments");
+        QTest::newRow("help") << QStringList{"--help"};
+        QTest::newRow("version") << QStringList{"--version"};
+        QTest::newRow("list") << QStringList{"export", "--list"};
+        QTest::newRow("figure") << QStringList{"export", trace_, "--format", "svg"};
+        QTest::newRow("figure by name")
+            << QStringList{"export", trace_, "--format", "svg", "-o", "/dev/full"};
+        QTest::newRow("bench") << QStringList{"bench", "--json"};
+    }
+    void aFullDiskIsAFailure() {
+        if (!QFile::exists("/dev/full")) QSKIP("no /dev/full here");
+        QFETCH(QStringList, arguments);
+        const Outcome outcome = call(arguments, {}, "/dev/full");
+        QVERIFY2(outcome.code == 1, outcome.err.constData());
+        QVERIFY(outcome.err.startsWith("kvlab: "));
+        QCOMPARE(outcome.err.count('\n'), 1);
+    }
+
+    void aMissingLessonsFolderIsNamed() {
+        for (const QStringList& arguments :
+             {QStringList{}, QStringList{"bench"},
+              QStringList{"export", "best-of-8", "-o", folder_.filePath("none.svg")}}) {
+            const Outcome outcome = call(arguments, {"KVLAB_LESSONS=/nope"});
+            QCOMPARE(outcome.code, 1);
+            QVERIFY(outcome.err.contains("/nope"));
+            QVERIFY(outcome.err.contains("missing"));
+            QCOMPARE(outcome.err.count('\n'), 1);
+        }
+        // A trace needs no lessons.
+        const Outcome outcome =
+            call({"export", trace_, "-o", folder_.filePath("trace.svg")}, {"KVLAB_LESSONS=/nope"});
+        QVERIFY2(outcome.code == 0, outcome.err.constData());
+    }
+
+    void helpNamesTheEnvironment() {
+        const Outcome help = call({"--help"});
+        QCOMPARE(help.code, 0);
+        QVERIFY(help.out.contains("KVLAB_MODEL"));
+        QVERIFY(help.out.contains("KVLAB_LESSONS"));
+        const Outcome version = call({"--version"});
+        QCOMPARE(version.code, 0);
+        QCOMPARE(version.out.count('\n'), 1);
+    }
+
+    void withoutFontsItWarnsOnce() {
+        QFile configuration(folder_.filePath("fonts.conf"));
+        QVERIFY(configuration.open(QIODevice::WriteOnly));
+        configuration.write("<?xml version=\"1.0\"?><fontconfig><cachedir>" +
+                            folder_.filePath("cache").toUtf8() + "</cachedir></fontconfig>");
+        configuration.close();
+        const Outcome outcome = call({"export", trace_, "-o", folder_.filePath("boxes.svg")},
+                                     {"FONTCONFIG_FILE=" + configuration.fileName()});
+        QCOMPARE(outcome.code, 0);
+        QVERIFY2(outcome.err.contains("font"), outcome.err.constData());
+        QCOMPARE(outcome.err.count('\n'), 1);
     }
 
     void withoutADisplayTheWindowSaysSo() {
@@ -119,6 +253,16 @@ class CommandsTest : public QObject {
         QCOMPARE(contents(first), contents(second));
     }
 
+    void aPdfIsTheSameASecondLater() {
+        const QString first = folder_.filePath("first.pdf");
+        const QString second = folder_.filePath("second.pdf");
+        QCOMPARE(call({"export", trace_, "-o", first}).code, 0);
+        QTest::qSleep(1100);
+        QCOMPARE(call({"export", trace_, "-o", second}).code, 0);
+        QVERIFY(contents(first).size() > 1000);
+        QCOMPARE(contents(first), contents(second));
+    }
+
     // Two runs of the real engine, one figure: to the standard output and to a file.
     void aLessonsFigureIsTheSameFromRunToRun() {
         const Outcome printed = call({"export", "best-of-8", "--view", "pool", "--format", "svg"});
@@ -138,6 +282,30 @@ class CommandsTest : public QObject {
         QCOMPARE(outcome.err, QByteArray());
         const QImage image(file);
         QCOMPARE(image.size(), QSize(1280, 800));
+    }
+
+    void refusesToPhotographWhatTheRunHasNot() {
+        const QString file = folder_.filePath("never.png");
+        const QStringList wishes[] = {{"--at-step", "99999"},
+                                      {"--select", "kv:block/99999"},
+                                      {"--at-step", "0", "--select", "kv:sequence/0"}};
+        for (const QStringList& wish : wishes) {
+            const Outcome outcome = call(QStringList{trace_, "--screenshot", file} + wish);
+            QCOMPARE(outcome.code, 2);
+            QCOMPARE(outcome.err.count('\n'), 1);
+            QVERIFY(!QFile::exists(file));
+        }
+    }
+
+    void photographsTheSameTwice() {
+        const QString first = folder_.filePath("first.png");
+        const QString second = folder_.filePath("second.png");
+        for (const QString& file : {first, second}) {
+            const Outcome outcome =
+                call({trace_, "--screenshot", file, "--size", "1280x800", "--at-step", "9"});
+            QVERIFY2(outcome.code == 0, outcome.err.constData());
+        }
+        QVERIFY(QImage(first) == QImage(second));
     }
 
     void aMissingTraceIsOneSentence() {

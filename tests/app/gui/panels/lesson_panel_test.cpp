@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "app/gui/panels/lesson_panel.h"
 
+#include <algorithm>
+
 #include <QLabel>
 #include <QLineEdit>
 #include <QLocale>
@@ -221,6 +223,36 @@ class LessonPanelTest : public QObject {
         panel.findChild<QLineEdit*>()->setText(typed);
         panel.answer();
         QVERIFY(allText(panel).contains(reply));
+    }
+
+    void hugeAnswersReadAsNumbers() {
+        RunHub hub;
+        LessonPanel panel(&hub);
+        panel.setLesson(smallLesson());
+        panel.goToStop(1);
+        panel.findChild<QLineEdit*>()->setText("99999999999999999999");
+        panel.answer();
+        QVERIFY2(allText(panel).contains("You said 100,000,000,000,000,000,000. Not so."),
+                 qPrintable(allText(panel)));
+    }
+
+    void aTracesTextsStayText() {
+        RunHub hub;
+        LessonPanel panel(&hub);
+        const QString title = QStringLiteral("<b>A</b> ") + QString(4000, 'x');
+        panel.showRecording(title, plainMarkdown("<img src=x> **[a](kv:block/1)**"));
+        const auto labels = panel.findChildren<QLabel*>();
+        const auto shown = std::find_if(labels.begin(), labels.end(), [](const QLabel* label) {
+            return label->text().startsWith("<b>A</b>");
+        });
+        QVERIFY(shown != labels.end());
+        QCOMPARE((*shown)->textFormat(), Qt::PlainText);
+        QVERIFY((*shown)->text().size() < 60);
+        QVERIFY2(allText(panel).contains("<img src=x> **[a](kv:block/1)**"),
+                 qPrintable(allText(panel)));
+        QVERIFY(!panel.findChild<QLabel*>("lessonBody")->text().contains("<a href"));
+        QCOMPARE(shortened(QString(1 << 20, 'm'), 60).size(), 60);
+        QCOMPARE(shortened("a  b\nc", 60), QString("a b c"));
     }
 
     void skippingShowsTheAnswerToo() {

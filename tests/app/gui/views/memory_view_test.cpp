@@ -16,6 +16,7 @@ class MemoryViewTest : public QObject {
   private slots:
     void init();
     void hoverPreviewsAndClickLocks();
+    void restingMouseSeesTheNewMoment();
     void tableCellNamesItsSequence();
     void keysWalkThePool();
     void partialRepaintEqualsFullRepaint();
@@ -57,6 +58,16 @@ void MemoryViewTest::hoverPreviewsAndClickLocks() {
     QTest::mouseClick(view_.get(), Qt::LeftButton, {}, poolPoint(*view_, 40));
     QVERIFY(hub_->locked().empty());
     QVERIFY(changed.count() >= 3);
+}
+
+void MemoryViewTest::restingMouseSeesTheNewMoment() {
+    const BlockTableRow& row = view_->scene().layout.tables.rows()[2];
+    QTest::mouseMove(view_.get(), row.cells.back().rect.center().toPoint());
+    QTRY_COMPARE(hub_->shown().block, std::optional<BlockId>(BlockId(175)));
+    hub_->setCursor({0, 0, 0});
+    QTRY_VERIFY(!hub_->shown().sequence);
+    hub_->setCursor(hub_->log().end());
+    QTRY_COMPARE(hub_->shown().block, std::optional<BlockId>(BlockId(175)));
 }
 
 void MemoryViewTest::tableCellNamesItsSequence() {
