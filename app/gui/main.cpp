@@ -1,23 +1,69 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
+#include <filesystem>
+#include <regex>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <QApplication>
 #include <QHashSeed>
 #include <QIcon>
+#include <QRawFont>
 
 #include "app/gui/commands/bench_command.h"
 #include "app/gui/commands/export_command.h"
 #include "app/gui/commands/window_command.h"
+#include "engine/model/utf8.h"
+#include "lessons/lesson_loader.h"
 
 namespace {
 
-// What Qt says on every machine without a display and nobody can act on.
+// The words of what Qt says while it starts, held back until it has: a display that cannot be
+// reached would bring six lines of them and an abort.
+bool qt_starts = false;
+std::vector<std::string> held_messages;
+
+// One line, whatever a file name or an argument holds.
+void printProblem(const std::string& text) {
+    std::string line = "kvlab: " + text;
+    for (char& c : line) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte < 0x20 || byte == 0x7f) {
+            c = ' ';
+        }
+    }
+    std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+std::string environment(const char* variable) {
+    const char* value = std::getenv(variable);
+    return value ? value : "";
+}
+
+std::string whyQtCannotStart() {
+    const std::string platform = environment("QT_QPA_PLATFORM");
+    if (!platform.empty()) {
+        return "Qt has no platform " + kvlab::quotedForMessage(platform) +
+               " that works here; unset QT_QPA_PLATFORM";
+    }
+    const bool x11 = !environment("DISPLAY").empty();
+    const char* variable = x11 ? "DISPLAY" : "WAYLAND_DISPLAY";
+    return "the display " + kvlab::quotedForMessage(environment(variable)) +
+           " cannot be opened; check " + variable +
+           ", or use kvlab --screenshot F.png or kvlab export";
+}
+
 void dropKnownNoise(QtMsgType type, const QMessageLogContext&, const QString& message) {
+    if (qt_starts && type == QtFatalMsg) {
+        printProblem(whyQtCannotStart());
+        std::_Exit(1);
+    }
+    // What Qt says on every machine without a display and nobody can act on.
     static const char* const kNoise[] = {"propagateSizeHints", "XDG_RUNTIME_DIR",
                                          "QStandardPaths: XDG_RUNTIME_DIR"};
     for (const char* noise : kNoise) {
@@ -25,20 +71,53 @@ void dropKnownNoise(QtMsgType type, const QMessageLogContext&, const QString& me
             return;
         }
     }
+    if (qt_starts) {
+        held_messages.push_back(message.toStdString());
+        return;
+    }
     std::fprintf(stderr, "%s\n", qPrintable(message));
     if (type == QtFatalMsg) {
         std::abort();
     }
 }
 
-bool isSet(const char* variable) {
-    const char* value = std::getenv(variable);
-    return value && *value;
+// The list of families holds names such as "Sans Serif" even then.
+bool hasFonts() { return !QRawFont::fromFont(QGuiApplication::font()).fontTable("head").isEmpty(); }
+
+// A full disk or a closed pipe must not look like success.
+int withOutputWritten(int status) {
+    const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    if (!written && status == 0) {
+        printProblem("the output could not be written; is the disk full?");
+        return 1;
+    }
+    return status;
 }
 
-bool hasDisplay() {
-    return isSet("DISPLAY") || isSet("WAYLAND_DISPLAY") || isSet("QT_QPA_PLATFORM");
+// What the parser says, in the words of the other sentences.
+std::string sentenceOf(const CLI::ParseError& error) {
+    static const std::regex kTwice("(.*): At Most .* required but received .*");
+    static const std::regex kMissing("(.*): [0-9]+ required .* missing");
+    static const std::regex kNumber("Could not convert: (.*) = (.*)");
+    static const std::regex kUnexpected("The following arguments? w(?:as|ere) not expected: (.*)");
+    const std::string text = error.what();
+    std::smatch found;
+    std::string sentence = text;
+    if (std::regex_match(text, found, kTwice)) {
+        sentence = found.str(1) + " was given more than once; give it once";
+    } else if (std::regex_match(text, found, kMissing)) {
+        sentence = found.str(1) + " needs a value";
+    } else if (std::regex_match(text, found, kNumber)) {
+        sentence =
+            found.str(1) + " wants a whole number, not " + kvlab::quotedForMessage(found.str(2));
+    } else if (std::regex_match(text, found, kUnexpected)) {
+        sentence = kvlab::quotedForMessage(found.str(1)) + " is not understood here";
+    }
+    const bool says_what_to_do = sentence.find("; ") != std::string::npos;
+    return says_what_to_do ? sentence : sentence + "; see kvlab --help";
 }
+
+[[noreturn]] void refuse(const std::string& sentence) { throw CLI::ValidationError(sentence); }
 
 // Options that DESIGN.md promises and that come with later rooms.
 void addLaterOptions(CLI::App* app, std::initializer_list<const char*> names) {
@@ -46,11 +125,13 @@ void addLaterOptions(CLI::App* app, std::initializer_list<const char*> names) {
         app->add_option_function<std::vector<std::string>>(
                name,
                [name](const std::vector<std::string>&) {
-                   throw CLI::ValidationError(std::string(name) + " is not built yet");
+                   refuse(std::string(name) + " is not built yet");
                },
-               "(not built yet)")
+               "not built yet")
             ->expected(0, 1)
-            ->group("");
+            ->type_name("")
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+            ->group("Not built yet");
     }
 }
 
@@ -59,10 +140,76 @@ CLI::Option* addTheme(CLI::App* app, std::optional<kvlab::ThemeKind>* theme) {
         ->add_option_function<std::string>(
             "--theme",
             [theme](const std::string& name) {
+                if (name == "both") {
+                    refuse("--theme both is not built yet; use light or dark");
+                }
+                if (name != "light" && name != "dark") {
+                    refuse("--theme wants light or dark, not " + kvlab::quotedForMessage(name));
+                }
                 *theme = name == "dark" ? kvlab::ThemeKind::kDark : kvlab::ThemeKind::kLight;
             },
             "light or dark")
-        ->check(CLI::IsMember({"light", "dark"}));
+        ->type_name("NAME");
+}
+
+// The whole text as a number; the parser's own ranges let "nan" pass.
+template <class Number>
+std::optional<Number> numberIn(const std::string& text, Number low, Number high) {
+    Number value{};
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || rest != end || !(value >= low && value <= high)) {
+        return std::nullopt;
+    }
+    return value;
+}
+
+CLI::Option* addScale(
+    CLI::App* app, double* scale, double low, double high, const std::string& help) {
+    std::ostringstream range;
+    range << low << " to " << high;
+    const std::string wanted = "a number from " + range.str();
+    return app
+        ->add_option_function<std::string>(
+            "--scale",
+            [=](const std::string& text) {
+                const auto value = numberIn(text, low, high);
+                if (!value) {
+                    refuse("--scale wants " + wanted + ", not " + kvlab::quotedForMessage(text));
+                }
+                *scale = *value;
+            },
+            help + ", " + range.str())
+        ->type_name("NUMBER");
+}
+
+void addWidth(CLI::App* app, int* width) {
+    app->add_option_function<std::string>(
+           "--width",
+           [=](const std::string& text) {
+               if (text.size() > 2 && text.compare(text.size() - 2, 2, "mm") == 0) {
+                   refuse("--width in millimetres is not built yet; give pixels");
+               }
+               const auto value = numberIn(text, 240, 8192);
+               if (!value) {
+                   refuse("--width wants pixels from 240 to 8192, not " +
+                          kvlab::quotedForMessage(text));
+               }
+               *width = *value;
+           },
+           "px, 240 to 8192")
+        ->type_name("NUMBER");
+}
+
+// In front of the command's name they would have no effect.
+void refuseOptionsBefore(const CLI::App& app, const CLI::App* command) {
+    for (const CLI::Option* option : app.get_options()) {
+        if (command->parsed() && option->count() > 0) {
+            refuse(option->get_name() + " opens a window and does nothing for kvlab " +
+                   command->get_name() + "; leave it out or write it behind " +
+                   command->get_name());
+        }
+    }
 }
 
 }  // namespace
@@ -76,6 +223,10 @@ int main(int argc, char** argv) {
         "lesson and runs the bundled model."};
     app.set_version_flag("--version", KVLAB_VERSION);
     app.name("kvlab");
+    app.footer(
+        "Environment:\n"
+        "  KVLAB_LESSONS               folder of the lessons, instead of the installed one\n"
+        "  KVLAB_MODEL                 model file, instead of the bundled one\n");
     WindowOptions window;
     std::string size;
     app.add_option("FILE", window.trace, "a recorded run to open");
@@ -83,8 +234,7 @@ int main(int argc, char** argv) {
     app.add_option("--stop", window.stop, "place in the lesson, from 1");
     addTheme(&app, &window.theme);
     double scale = 1;
-    app.add_option("--scale", scale, "size of the whole window, 1 is normal")
-        ->check(CLI::Range(0.5, 4.0));
+    addScale(&app, &scale, 0.5, 4, "size of the whole window, 1 is normal");
     app.add_option("--screenshot", window.screenshot, "save a picture of the window and exit");
     app.add_option("--size", size, "of the window, as 1600x1000");
     app.add_option("--at-step", window.at_step, "moment of the picture: before this engine step");
@@ -108,9 +258,8 @@ int main(int argc, char** argv) {
         ->excludes(step_option);
     export_app->add_option("--select", figure.select, "kv:block/37: whose threads the tables show");
     addTheme(export_app, &figure_theme);
-    export_app->add_option("--width", figure.width, "px")->check(CLI::Range(240, 8192));
-    export_app->add_option("--scale", figure.scale, "PNG: pixels per px")
-        ->check(CLI::Range(0.25, 8.0));
+    addWidth(export_app, &figure.width);
+    addScale(export_app, &figure.scale, 0.25, 8, "PNG: pixels per px");
     export_app->add_flag_callback(
         "--no-title", [&] { figure.title = false; }, "leave the title out");
     export_app->add_flag_callback(
@@ -128,6 +277,8 @@ int main(int argc, char** argv) {
 
     try {
         app.parse(argc, argv);
+        refuseOptionsBefore(app, export_app);
+        refuseOptionsBefore(app, bench_app);
         if (!size.empty()) {
             int width = 0;
             int height = 0;
@@ -144,25 +295,34 @@ int main(int argc, char** argv) {
                 "export needs a lesson or a trace, and -o FILE or --format (or --list)");
         }
     } catch (const CLI::CallForHelp& e) {
-        return app.exit(e);
+        return withOutputWritten(app.exit(e));
     } catch (const CLI::CallForVersion& e) {
-        return app.exit(e);
+        return withOutputWritten(app.exit(e));
     } catch (const CLI::ParseError& e) {
-        std::fprintf(stderr, "kvlab: %s\n", e.what());
+        printProblem(sentenceOf(e));
         return 2;
     }
     figure.theme = figure_theme.value_or(ThemeKind::kLight);
 
     const bool headless = export_app->parsed() || bench_app->parsed() || !window.screenshot.empty();
-    if (!hasDisplay()) {
-        if (!headless) {
-            std::fprintf(
-                stderr,
-                "kvlab: there is no display to open a window on; use kvlab --screenshot F.png or "
-                "kvlab export\n");
+    if (bench_app->parsed() || (!export_app->parsed() && window.trace.empty())) {
+        std::error_code error;
+        const std::string folder = lessonsFolder();
+        if (!std::filesystem::is_directory(folder, error)) {
+            printProblem("the lessons folder " + quotedForMessage(folder) +
+                         " is missing; set KVLAB_LESSONS to the right one");
             return 1;
         }
-        qputenv("QT_QPA_PLATFORM", "offscreen");
+    }
+    if (environment("QT_QPA_PLATFORM").empty()) {
+        if (headless) {
+            qputenv("QT_QPA_PLATFORM", "offscreen");
+        } else if (environment("DISPLAY").empty() && environment("WAYLAND_DISPLAY").empty()) {
+            printProblem(
+                "there is no display to open a window on; use kvlab --screenshot F.png or kvlab "
+                "export");
+            return 1;
+        }
     }
     qInstallMessageHandler(dropKnownNoise);
     if (scale != 1) {
@@ -174,7 +334,17 @@ int main(int argc, char** argv) {
         qputenv("TZ", "UTC");
     }
     QApplication::setStyle(QStringLiteral("Fusion"));
+    qt_starts = true;
     QApplication qt(argc, argv);
+    qt_starts = false;
+    for (const std::string& message : held_messages) {
+        std::fprintf(stderr, "%s\n", message.c_str());
+    }
+    if (!figure.list && !hasFonts()) {
+        printProblem(
+            "no fonts are installed, so texts will be missing or boxes; install "
+            "fonts-inter or fonts-dejavu");
+    }
     QCoreApplication::setApplicationName(QStringLiteral("kvlab"));
     QCoreApplication::setOrganizationName(QStringLiteral("kvlab"));
     QCoreApplication::setApplicationVersion(QStringLiteral(KVLAB_VERSION));
@@ -182,10 +352,10 @@ int main(int argc, char** argv) {
     QGuiApplication::setDesktopFileName(QStringLiteral("kvlab"));
     QGuiApplication::setWindowIcon(QIcon(QStringLiteral(":/icons/kvlab.svg")));
     if (export_app->parsed()) {
-        return runExport(figure);
+        return withOutputWritten(runExport(figure));
     }
     if (bench_app->parsed()) {
-        return runBench(started, json);
+        return withOutputWritten(runBench(started, json));
     }
     return runWindow(window);
 }
