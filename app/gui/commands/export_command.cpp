@@ -2,6 +2,7 @@
 #include "app/gui/commands/export_command.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include "app/gui/export/figure.h"
 #include "app/gui/panels/lesson_panel.h"
 #include "engine/error.h"
+#include "engine/model/utf8.h"
 #include "engine/session/session.h"
 #include "engine/trace/trace_io.h"
 #include "lessons/lesson_loader.h"
@@ -19,6 +21,8 @@
 namespace kvlab {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 struct Source {
     std::shared_ptr<RunLog> log;
@@ -81,16 +85,23 @@ Source playLesson(const Lesson& lesson, const ExportOptions& options) {
     return source;
 }
 
-Source loadSource(const ExportOptions& options, const std::vector<Lesson>& lessons) {
-    for (const Lesson& lesson : lessons) {
-        if (lesson.id == options.source) {
-            return playLesson(lesson, options);
-        }
+Source loadSource(const ExportOptions& options) {
+    const std::string folder = lessonsFolder();
+    std::error_code error;
+    const bool plain_name = options.source.find('/') == std::string::npos;
+    if (plain_name && fs::is_directory(fs::path(folder) / options.source, error)) {
+        return playLesson(loadLesson(folder, options.source, "en"), options);
     }
-    if (!std::filesystem::exists(options.source)) {
-        throw EngineError(
-            ErrorKind::kBadArgument,
-            options.source + " is neither a lesson nor a trace file; see kvlab export --list");
+    if (!fs::exists(options.source, error)) {
+        if (!fs::is_directory(folder, error)) {
+            throw EngineError(ErrorKind::kBadFile, "the lessons folder " +
+                                                       quotedForMessage(folder) +
+                                                       " is missing; set KVLAB_LESSONS to the "
+                                                       "right one");
+        }
+        throw EngineError(ErrorKind::kBadArgument,
+                          quotedForMessage(options.source) +
+                              " is neither a lesson nor a trace file; see kvlab export --list");
     }
     if (!options.run.empty() || options.stop) {
         throw EngineError(ErrorKind::kBadArgument,
@@ -102,6 +113,46 @@ Source loadSource(const ExportOptions& options, const std::vector<Lesson>& lesso
                      trace.damage.c_str());
     }
     return {trace.log, std::nullopt};
+}
+
+FigureFormat formatOf(const ExportOptions& options) {
+    std::string ending = fs::path(options.output).extension().string();
+    std::transform(ending.begin(), ending.end(), ending.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (options.format.empty()) {
+        if (ending.empty()) {
+            throw EngineError(ErrorKind::kBadArgument,
+                              "the name " + quotedForMessage(options.output) +
+                                  " tells no format; add --format svg, png or pdf");
+        }
+        return figureFormatOf(ending);
+    }
+    const FigureFormat format = figureFormatOf(options.format);
+    for (const char* known : {".svg", ".png", ".pdf", ".csv", ".json"}) {
+        if (ending == known &&
+            (ending == ".csv" || ending == ".json" || figureFormatOf(ending) != format)) {
+            throw EngineError(ErrorKind::kBadArgument, "the file's name ends in " + ending +
+                                                           " but --format is " + options.format +
+                                                           "; leave one of them out");
+        }
+    }
+    return format;
+}
+
+void checkView(const std::string& view) {
+    const std::vector<std::string>& views = figureViews();
+    if (std::find(views.begin(), views.end(), view) != views.end()) {
+        return;
+    }
+    for (const char* later : {"tree", "radix", "prefix", "heatmap", "scores", "offload"}) {
+        if (view == later) {
+            throw EngineError(
+                ErrorKind::kUnsupported,
+                "the view " + view + " is not built yet; kvlab export --list names those that are");
+        }
+    }
+    throw EngineError(ErrorKind::kBadArgument,
+                      "there is no view " + quotedForMessage(view) + "; see kvlab export --list");
 }
 
 void printFigure(const QByteArray& bytes) {
@@ -116,19 +167,13 @@ void printFigure(const QByteArray& bytes) {
 
 int runExport(const ExportOptions& options) {
     try {
-        const std::vector<Lesson> lessons = loadLessons(lessonsFolder(), "en");
         if (options.list) {
-            list(lessons);
+            list(loadLessons(lessonsFolder(), "en"));
             return 0;
         }
         // Both are checked before a run of seconds.
-        const FigureFormat format =
-            figureFormatOf(options.format.empty() ? options.output : options.format);
-        const std::vector<std::string>& views = figureViews();
-        if (std::find(views.begin(), views.end(), options.view) == views.end()) {
-            throw EngineError(ErrorKind::kBadArgument,
-                              "there is no view " + options.view + "; see kvlab export --list");
-        }
+        const FigureFormat format = formatOf(options);
+        checkView(options.view);
         FigureOptions figure;
         figure.theme = options.theme;
         figure.title = options.title;
@@ -144,7 +189,7 @@ int runExport(const ExportOptions& options) {
             }
             figure.block = BlockId(link->number);
         }
-        const Source source = loadSource(options, lessons);
+        const Source source = loadSource(options);
         const std::optional<int64_t> step = options.step ? options.step : source.step;
         if (step && (*step < 0 || *step > source.log->numSteps())) {
             throw EngineError(ErrorKind::kBadArgument, "the run has steps 0 to " +
