@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include <QBuffer>
+#include <QFile>
 #include <QFontMetricsF>
 #include <QImage>
 #include <QPainter>
@@ -303,6 +305,15 @@ QByteArray finished(const QByteArray& generated, const QSize& size, QPaintDevice
     return result.toUtf8();
 }
 
+// The writer knows no way to leave the date of creation out. The same length keeps the table of
+// offsets valid.
+void fixDate(QByteArray& pdf) {
+    const QByteArray key("/CreationDate (D:");
+    const QByteArray date("19700101000000");
+    const qsizetype at = pdf.indexOf(key);
+    if (at >= 0) pdf.replace(at + key.size(), date.size(), date);
+}
+
 }  // namespace
 
 FigureFormat figureFormatOf(const std::string& name) {
@@ -313,6 +324,10 @@ FigureFormat figureFormatOf(const std::string& name) {
     if (ending == "svg") return FigureFormat::kSvg;
     if (ending == "png") return FigureFormat::kPng;
     if (ending == "pdf") return FigureFormat::kPdf;
+    if (ending == "csv" || ending == "json") {
+        throw EngineError(ErrorKind::kUnsupported,
+                          "figures as " + ending + " are not built yet; use svg, png or pdf.");
+    }
     throw EngineError(ErrorKind::kBadArgument,
                       "\"" + ending + "\" is no figure format; use svg, png or pdf.");
 }
@@ -386,7 +401,10 @@ QByteArray renderFigure(const std::string& view,
         painter.end();
         image.setDotsPerMeterX(static_cast<int>(std::lround(kDotsPerMeter * options.scale)));
         image.setDotsPerMeterY(static_cast<int>(std::lround(kDotsPerMeter * options.scale)));
-        image.save(&buffer, "PNG");
+        if (!image.save(&buffer, "PNG")) {
+            throw EngineError(ErrorKind::kOutOfMemory,
+                              "the picture could not be encoded; use a smaller scale.");
+        }
         return bytes;
     }
     QPdfWriter writer(&buffer);
@@ -400,6 +418,7 @@ QByteArray renderFigure(const std::string& view,
     figure.paint(painter, height);
     painter.end();
     buffer.close();
+    fixDate(bytes);
     return bytes;
 }
 
@@ -410,14 +429,28 @@ void exportFigure(const std::string& view,
                   FigureFormat format,
                   const std::string& path) {
     const QByteArray bytes = renderFigure(view, log, cursor, options, format);
-    QSaveFile file(QString::fromStdString(path));
-    const auto fail = [&] {
+    const QString name = QString::fromStdString(path);
+    const auto write = [&](QFileDevice& file, QIODevice::OpenMode mode) {
+        const bool written = file.open(mode) && file.write(bytes) == bytes.size() && file.flush();
+        if (!written) {
+            throw EngineError(ErrorKind::kBadFile, "cannot write the figure " + path + ": " +
+                                                       file.errorString().toStdString() + ".");
+        }
+    };
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    if (std::filesystem::is_other(status)) {
+        // A device or a pipe: renaming would put a file in its place.
+        QFile file(name);
+        write(file, QIODevice::WriteOnly | QIODevice::Unbuffered);
+        return;
+    }
+    QSaveFile file(name);
+    write(file, QIODevice::WriteOnly);
+    if (!file.commit()) {
         throw EngineError(ErrorKind::kBadFile, "cannot write the figure " + path + ": " +
                                                    file.errorString().toStdString() + ".");
-    };
-    if (!file.open(QIODevice::WriteOnly)) fail();
-    if (file.write(bytes) != bytes.size()) fail();
-    if (!file.commit()) fail();
+    }
 }
 
 }  // namespace kvlab

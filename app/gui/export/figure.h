@@ -13,7 +13,8 @@
 namespace kvlab {
 
 enum class FigureFormat { kSvg, kPng, kPdf };
-// By name or file ending: "svg", "plot.png". Throws EngineError(kBadArgument) for anything else.
+// By name or file ending: "svg", "plot.png". Throws EngineError: kUnsupported for what is to come
+// (csv, json), kBadArgument for anything else.
 FigureFormat figureFormatOf(const std::string& name);
 
 struct FigureOptions {
@@ -31,7 +32,7 @@ const std::vector<std::string>& figureViews();
 
 // The figure is a scene of its own: title, picture, legend, units, the account, a caption with
 // provenance, a footer. Needs a QGuiApplication (the offscreen platform will do), no window. The
-// same log, cursor and options give the same SVG bytes on one machine. Throws EngineError:
+// same log, cursor and options give the same bytes on one machine. Throws EngineError:
 // kBadArgument for an unknown view or a width that cannot be, kBadFile when the file cannot be
 // written.
 QByteArray renderFigure(const std::string& view,
@@ -39,7 +40,8 @@ QByteArray renderFigure(const std::string& view,
                         Cursor cursor,
                         const FigureOptions& options,
                         FigureFormat format);
-// Writes it to a temporary file first and renames, so that no half figure is ever left behind.
+// Writes it to a temporary file first and renames, so that no half figure is ever left behind;
+// devices and pipes are written as they are.
 void exportFigure(const std::string& view,
                   const RunLog& log,
                   Cursor cursor,
