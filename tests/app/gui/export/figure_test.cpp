@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "app/gui/export/figure.h"
 
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <QDir>
 #include <QFile>
 #include <QImage>
@@ -37,6 +42,7 @@ class FigureTest : public QObject {
     void pdf();
     void wrongCallsAreOneSentence();
     void filesAreWrittenWhole();
+    void devicesAreWrittenAsTheyAre();
 
   private:
     std::shared_ptr<RunLog> log_ = scriptedLog();
@@ -140,8 +146,32 @@ void FigureTest::png() {
 }
 
 void FigureTest::pdf() {
-    QVERIFY(renderFigure("pool", *log_, log_->end(), FigureOptions(), FigureFormat::kPdf)
-                .startsWith("%PDF"));
+    const auto render = [&] {
+        return renderFigure("pool", *log_, log_->end(), FigureOptions(), FigureFormat::kPdf);
+    };
+    const QByteArray pdf = render();
+    QTest::qWait(1100);  // the writer's date has seconds
+    QCOMPARE(render(), pdf);
+
+    QVERIFY(pdf.startsWith("%PDF-1."));
+    QVERIFY(pdf.trimmed().endsWith("%%EOF"));
+    QCOMPARE(pdf.count("/Type /Page\n"), 1);
+    QVERIFY(pdf.contains("/CreationDate (D:19700101000000"));
+
+    // Every offset of the table leads to the object of its number.
+    const qsizetype start = pdf.lastIndexOf("startxref");
+    QVERIFY(start > 0);
+    const qsizetype table = pdf.mid(start + 9).trimmed().split('\n')[0].trimmed().toLongLong();
+    QVERIFY(pdf.mid(table).startsWith("xref\n0 "));
+    const QList<QByteArray> lines = pdf.mid(table, start - table).split('\n');
+    const int num_objects = lines[1].split(' ')[1].toInt();
+    QVERIFY(num_objects > 5);
+    for (int object = 1; object < num_objects; ++object) {
+        const QByteArray entry = lines[2 + object];
+        QVERIFY(entry.trimmed().endsWith(" n"));
+        const qsizetype at = entry.left(10).toLongLong();
+        QVERIFY2(pdf.mid(at).startsWith(QByteArray::number(object) + " 0 obj"), entry.constData());
+    }
 }
 
 void FigureTest::wrongCallsAreOneSentence() {
@@ -161,6 +191,14 @@ void FigureTest::wrongCallsAreOneSentence() {
     beyond.block = BlockId(4000);
     QVERIFY(!messageOf("tables", beyond).isEmpty());
     QVERIFY_EXCEPTION_THROWN(figureFormatOf("out.bmp"), EngineError);
+    for (const char* later : {"csv", "plot.json"}) {
+        try {
+            figureFormatOf(later);
+            QFAIL("a format that is not built");
+        } catch (const EngineError& error) {
+            QVERIFY(QByteArray(error.what()).contains("not built yet"));
+        }
+    }
     QCOMPARE(figureFormatOf("a/b.SVG"), FigureFormat::kSvg);
     QCOMPARE(figureFormatOf("pdf"), FigureFormat::kPdf);
 }
@@ -177,6 +215,31 @@ void FigureTest::filesAreWrittenWhole() {
                                           FigureFormat::kSvg, "/no/such/folder/f.svg"),
                              EngineError);
     QCOMPARE(QDir(folder.path()).entryList(QDir::Files).size(), 1);
+}
+
+void FigureTest::devicesAreWrittenAsTheyAre() {
+    if (!std::filesystem::is_character_file("/dev/full")) QSKIP("no /dev/full here");
+    QVERIFY_EXCEPTION_THROWN(
+        exportFigure("pool", *log_, log_->end(), FigureOptions(), FigureFormat::kSvg, "/dev/full"),
+        EngineError);
+    QVERIFY(std::filesystem::is_character_file("/dev/full"));
+
+    QTemporaryDir folder;
+    const std::string pipe = folder.filePath(QStringLiteral("pipe")).toStdString();
+    QCOMPARE(mkfifo(pipe.c_str(), 0600), 0);
+    const int end = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+    QVERIFY(end >= 0);
+    FigureOptions small;
+    small.width_px = 240;
+    small.scale = 0.25;
+    const QByteArray figure =
+        renderFigure("sharing", *log_, log_->end(), small, FigureFormat::kPng);
+    QVERIFY(figure.size() < 60000);  // what a pipe holds
+    exportFigure("sharing", *log_, log_->end(), small, FigureFormat::kPng, pipe);
+    QByteArray received(figure.size() + 1, '\0');
+    received.truncate(read(end, received.data(), static_cast<size_t>(received.size())));
+    close(end);
+    QCOMPARE(received, figure);
 }
 
 }  // namespace kvlab
