@@ -191,10 +191,12 @@ void paintBlockTables(QPainter& painter,
     if (scene.layout.tables.numHidden() > 0) {
         const QRectF rect = scene.layout.tables.hiddenRect();
         const QFontMetricsF metrics(count_font, painter.device());
-        const QString words =
-            QStringLiteral("showing %1 of %2 · wheel for the others")
+        QString words =
+            QStringLiteral("showing %1 of %2")
                 .arg(scene.layout.tables.rows().size())
                 .arg(countOf(static_cast<int64_t>(scene.layout.sequences.size()), "sequence"));
+        const QString more = words + QStringLiteral(" · wheel for the others");
+        if (metrics.horizontalAdvance(more) <= rect.width()) words = more;
         painter.setPen(theme.quiet_ink);
         painter.setFont(count_font);
         painter.drawText(QPointF(rect.left(), rect.center().y() + metrics.capHeight() / 2),

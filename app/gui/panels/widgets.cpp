@@ -37,7 +37,13 @@ QFrame* makeRule(QWidget* parent) {
 
 QString shortened(const QString& text, int max_chars, int max_word_chars) {
     // Cut first: the text may be a megabyte long.
-    const QString start = text.left(2 * max_chars + 1);
+    QString start = text.left(2 * max_chars + 1);
+    const bool cut = text.size() > start.size();
+    // Controls would show as boxes or turn the direction of what follows.
+    static const QRegularExpression kControls(
+        QStringLiteral("[\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{7f}-\\x{9f}"
+                       "\\x{200e}\\x{200f}\\x{202a}-\\x{202e}\\x{2066}-\\x{2069}]"));
+    start.remove(kControls);
     QStringList words = start.split(QRegularExpression(QStringLiteral("\\s+")), Qt::SkipEmptyParts);
     for (QString& word : words) {
         if (word.size() > max_word_chars) {
@@ -45,7 +51,7 @@ QString shortened(const QString& text, int max_chars, int max_word_chars) {
         }
     }
     QString line = words.join(QLatin1Char(' '));
-    if (line.size() > max_chars || text.size() > start.size()) {
+    if (line.size() > max_chars || cut) {
         line = line.left(max_chars - 1);
         if (!line.endsWith(QStringLiteral("…"))) {
             line += QStringLiteral("…");

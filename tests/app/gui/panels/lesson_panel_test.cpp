@@ -253,6 +253,7 @@ class LessonPanelTest : public QObject {
         QVERIFY(!panel.findChild<QLabel*>("lessonBody")->text().contains("<a href"));
         QCOMPARE(shortened(QString(1 << 20, 'm'), 60).size(), 60);
         QCOMPARE(shortened("a  b\nc", 60), QString("a b c"));
+        QCOMPARE(shortened(QString::fromUtf8("pass\u202eword\u0007"), 60), QString("password"));
     }
 
     void skippingShowsTheAnswerToo() {
