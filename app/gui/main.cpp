@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -23,7 +24,7 @@
 
 namespace {
 
-// The words of what Qt says while it starts, held back until it has: a display that cannot be
+// What Qt says while it starts, held back until it has started: a display that cannot be
 // reached would bring six lines of them and an abort.
 bool qt_starts = false;
 std::vector<std::string> held_messages;
