@@ -2,14 +2,12 @@
 #include "engine/model/gguf.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <limits>
 #include <mutex>
-#include <openssl/evp.h>
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -20,6 +18,7 @@
 
 #include "engine/error.h"
 #include "engine/model/utf8.h"
+#include "engine/sha256.h"
 
 namespace kvlab {
 namespace {
@@ -499,20 +498,7 @@ const GgufTensor* GgufFile::find(const std::string& name) const {
 const std::string& GgufFile::sha256() const {
     // Lazily: hashing reads the whole file, and most callers of a large model never ask.
     std::call_once(impl_->sha256_once, [this] {
-        std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-        unsigned int digest_size = 0;
-        if (EVP_Digest(impl_->data, impl_->size, digest.data(), &digest_size, EVP_sha256(),
-                       nullptr) != 1) {
-            throw EngineError(ErrorKind::kInternal,
-                              "libcrypto cannot compute SHA-256; check its configuration");
-        }
-        static constexpr std::string_view kHex = "0123456789abcdef";
-        std::string text;
-        for (unsigned int i = 0; i < digest_size; ++i) {
-            text += kHex[digest[i] >> 4];
-            text += kHex[digest[i] & 15];
-        }
-        impl_->sha256 = std::move(text);
+        impl_->sha256 = sha256Hex({reinterpret_cast<const char*>(impl_->data), impl_->size});
     });
     return impl_->sha256;
 }

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "engine/error.h"
-#include "kernels/half.h"
+#include "kernels/cpu/vector_paths.h"
 
 namespace kvlab {
 
@@ -13,19 +13,7 @@ namespace {
 
 std::vector<float> widened(const WeightMatrix& vector) {
     std::vector<float> values(static_cast<size_t>(vector.num_cols));
-    for (size_t i = 0; i < values.size(); ++i) {
-        switch (vector.dtype) {
-            case DataType::kF32:
-                values[i] = static_cast<const float*>(vector.data)[i];
-                break;
-            case DataType::kF16:
-                values[i] = halfToFloat(static_cast<const uint16_t*>(vector.data)[i]);
-                break;
-            case DataType::kBF16:
-                values[i] = bfloat16ToFloat(static_cast<const uint16_t*>(vector.data)[i]);
-                break;
-        }
-    }
+    vectorPaths().widen(vector.data, vector.dtype, vector.num_cols, values.data());
     return values;
 }
 

@@ -7,10 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <openssl/evp.h>
 #include <unistd.h>
 
 #include "engine/error.h"
+#include "engine/model/utf8.h"
+#include "engine/sha256.h"
 
 namespace kvlab {
 
@@ -28,22 +29,7 @@ constexpr size_t kMaxNameBytes = 1024;        // title, model, device: they are 
 // Each record is sealed with the SHA-256 of the seal before it and its own text, so that a changed,
 // missing or swapped record is found.
 std::string sealOf(const std::string& previous, const std::string& record) {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-    unsigned int size = 0;
-    const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
-                                                                          &EVP_MD_CTX_free);
-    const bool ok = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1 &&
-                    EVP_DigestUpdate(context.get(), previous.data(), previous.size()) == 1 &&
-                    EVP_DigestUpdate(context.get(), record.data(), record.size()) == 1 &&
-                    EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1;
-    if (!ok) throw EngineError(ErrorKind::kInternal, "SHA-256 failed in libcrypto");
-    std::string seal;
-    static constexpr char kDigits[] = "0123456789abcdef";
-    for (size_t i = 0; i < kSealLength / 2; ++i) {
-        seal += kDigits[digest[i] >> 4];
-        seal += kDigits[digest[i] & 15];
-    }
-    return seal;
+    return sha256Hex(previous + record).substr(0, kSealLength);
 }
 
 template <class Tag>
@@ -290,16 +276,12 @@ json stepToJson(const StepTrace& step) {
         // A piece may be part of a UTF-8 character, which JSON cannot hold: bytes as numbers then.
         json pieces = json::array();
         for (const auto& [token, text] : step.new_pieces) {
-            json bytes = json::array();
-            for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
-            const json as_text = json(text);
-            bool valid = true;
-            try {
-                (void)as_text.dump();
-            } catch (const json::exception&) {
-                valid = false;
+            json piece = text;
+            if (!isValidUtf8(text)) {
+                piece = json::array();
+                for (const char c : text) piece.push_back(static_cast<unsigned char>(c));
             }
-            pieces.push_back(json::array({token.value, valid ? as_text : bytes}));
+            pieces.push_back(json::array({token.value, std::move(piece)}));
         }
         object["pieces"] = std::move(pieces);
     }
