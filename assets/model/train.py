@@ -50,7 +50,6 @@ CONFIG = dict(
     rope_base=1e6,
     norm_epsilon=1e-5,
 )
-SEED = 20
 TOKENS_PER_WORD = 1.26
 
 # (tokens per document, documents per step, steps, helper losses on?)
@@ -63,8 +62,9 @@ STAGES = [
     dict(name="plain", shapes=[(1024, 2), (2304, 1), (512, 3)], steps=1100, plain=True),
 ]
 PEAK_LR = 1.2e-3
-GATHER_LAYER, GATHER_KV_HEAD = 1, 0
-RETRIEVAL_LAYER, RETRIEVAL_KV_HEAD = 2, 1
+# The guided query heads, whatever number of K/V heads they share: layer, query heads.
+GATHER = (1, (0, 1))
+RETRIEVAL = (2, (2, 3))
 SINK_LAYERS = (1, 2, 3)
 
 
@@ -98,7 +98,7 @@ def corpus_documents(binary, num_documents, words, seed, first=0, layout="mixed"
         process.wait()
 
 
-TRAINING_MIX = ("--updates", "12", "--unanswerable", "12")
+TRAINING_MIX = ("--updates", "30", "--unanswerable", "20")
 
 
 class Example:
@@ -147,6 +147,9 @@ class Example:
                     self.questions.append((value, value[0] - known[0][0], span))
                     known.append(value)
                 else:
+                    # Never told: the head that looks facts up should find the first token. Without
+                    # this one seed of two never learned to refuse.
+                    self.retrieve.append((value[0] - 1, [0]))
                     self.questions.append((value, None, span))
         # Sentence ends, where positions may jump.
         text = document["text"]
@@ -197,8 +200,8 @@ class Batch:
 # ----------------------------------------------------------------------------------------- model
 
 
-def init_parameters():
-    generator = torch.Generator().manual_seed(SEED)
+def init_parameters(seed):
+    generator = torch.Generator().manual_seed(seed)
     c = CONFIG
 
     def normal(rows, columns, scale):
@@ -293,19 +296,21 @@ def forward(p, ids, positions, keep=None):
 # ---------------------------------------------------------------------------------------- losses
 
 
-def guided_attention(kept, pairs_per_document, layer, kv_head, every_token):
-    """Pulls one KV head's query heads to the wanted tokens: mean -log(mass on all of them), or with
+def guided_attention(kept, pairs_per_document, guided, every_token):
+    """Pulls two query heads of a layer to the wanted tokens: mean -log(mass on all of them), or with
     every_token the mean of -log(mass) per wanted token, which rewards an even split. Without it a
     key of two words was often represented by one of them and confused with its neighbours."""
+    layer, heads = guided
     q, k = kept[layer]
     group = CONFIG["num_heads"] // CONFIG["num_kv_heads"]
+    kv_heads = [head // group for head in heads]
     length = k.shape[2]
     terms = []
     for b, (rows, wanted) in enumerate(pairs_per_document):
         if len(rows) == 0:
             continue
-        queries = q[b, kv_head * group : (kv_head + 1) * group, rows]  # [G, R, D]
-        scores = queries @ k[b, kv_head].T
+        queries = q[b, heads[0] : heads[-1] + 1, rows]  # [G, R, D]
+        scores = queries @ k[b, kv_heads].transpose(-1, -2)
         future = torch.arange(length)[None, :] > rows[:, None]
         scores = scores.masked_fill(future, float("-inf"))
         total = torch.logsumexp(scores, -1)
@@ -354,8 +359,8 @@ def training_loss(p, batch, guide, sink, other_weight, rng):
             other_nll=nll[other].mean().item(),
         )
     if guide > 0:
-        retrieve = guided_attention(kept, batch.retrieve, RETRIEVAL_LAYER, RETRIEVAL_KV_HEAD, False)
-        gather = guided_attention(kept, batch.gather, GATHER_LAYER, GATHER_KV_HEAD, True)
+        retrieve = guided_attention(kept, batch.retrieve, RETRIEVAL, False)
+        gather = guided_attention(kept, batch.gather, GATHER, True)
         figures.update(retrieve=retrieve.item(), gather=gather.item())
         loss = loss + guide * (retrieve + gather)
     if sink > 0:
@@ -541,7 +546,7 @@ def find_binary(name):
     return found
 
 
-def document_streams(binary, tokenizer, plan, step):
+def document_streams(binary, tokenizer, plan, step, seed):
     """One endless stream of examples per document length; a resumed run skips what it has used."""
     used = {}
     for _, length, size, _, _ in plan[:step]:
@@ -553,7 +558,7 @@ def document_streams(binary, tokenizer, plan, step):
             binary,
             10_000_000,
             words,
-            seed=SEED * 10_000 + length,
+            seed=seed * 10_000 + length,
             first=used.get(length, 0),
             extra=TRAINING_MIX,
         )
@@ -576,20 +581,27 @@ def report(p, tokenizer, binary, num_documents):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kvlab-cli", help="the built kvlab-cli (default: searched under build/)")
-    parser.add_argument("--work-dir", default="build/model", help="checkpoints and tokenizer")
+    parser.add_argument("--seed", type=int, default=20, help="of weights and training text")
+    parser.add_argument("--kv-heads", type=int, default=2, choices=(1, 2, 4))
+    parser.add_argument("--work-dir", default="build/model", help="a folder a run, and the tokenizer")
     here = os.path.dirname(os.path.abspath(__file__))
-    parser.add_argument("--output", default=os.path.join(here, "village.gguf"))
-    parser.add_argument("--log", default=os.path.join(here, "training_log.csv"))
+    parser.add_argument("--log-dir", default=os.path.join(here, "runs"), help="CSV and figures")
+    parser.add_argument("--output", help="the finished model (default: in the run's folder)")
     parser.add_argument("--export-only", metavar="FILE", help="export the newest checkpoint")
     parser.add_argument("--evaluate-only", type=int, metavar="N", help="N documents per layout")
     parser.add_argument("--max-steps", type=int, default=10**9, help="stop early, for trials")
     args = parser.parse_args()
+    CONFIG["num_kv_heads"] = args.kv_heads
+    run = f"kv{args.kv_heads}-seed{args.seed}"
+    run_dir = os.path.join(args.work_dir, run)
+    output = args.output or os.path.join(run_dir, "village.gguf")
 
     torch.set_num_threads(1)
-    os.makedirs(args.work_dir, exist_ok=True)
+    os.makedirs(run_dir, exist_ok=True)
+    os.makedirs(args.log_dir, exist_ok=True)
     binary = find_binary(args.kvlab_cli)
     tokenizer = load_tokenizer(args.work_dir, binary)
-    p = init_parameters()
+    p = init_parameters(args.seed)
     matrices = [w for w in p.values() if w.ndim == 2]
     vectors = [w for w in p.values() if w.ndim == 1]
     optimizer = torch.optim.AdamW(
@@ -599,7 +611,7 @@ def main():
     )
     plan = step_plan()
     step, seconds, rows = 0, 0.0, []
-    checkpoint = os.path.join(args.work_dir, "checkpoint.pt")
+    checkpoint = os.path.join(run_dir, "checkpoint.pt")
     if os.path.exists(checkpoint):
         state = torch.load(checkpoint)
         with torch.no_grad():
@@ -617,7 +629,7 @@ def main():
         return
 
     print(f"{sum(w.numel() for w in p.values())} parameters, {len(plan)} steps", flush=True)
-    streams = document_streams(binary, tokenizer, plan, step)
+    streams = document_streams(binary, tokenizer, plan, step, args.seed)
     recent, last_save, tokens_since, begin_since = [], time.time(), 0, time.time()
     fields = ["step", "stage", "length", "seconds", "tokens_per_s", "lr", "guide", "answer_nll"]
     fields += ["answer_accuracy", "other_nll", "retrieve", "gather", "sink"]
@@ -625,7 +637,7 @@ def main():
     while step < min(len(plan), args.max_steps):
         stage, length, size, plain, _ = plan[step]
         settings = settings_at(plan, step)
-        rng = np.random.default_rng([SEED, step])
+        rng = np.random.default_rng([args.seed, step])
         skip_share = 0.0 if plain else 0.4
         batch = Batch([next(streams[length]) for _ in range(size)], length, rng, skip_share)
         for group in optimizer.param_groups:
@@ -670,8 +682,8 @@ def main():
             )
             save_checkpoint(checkpoint, state)
             if last_of_stage:
-                shutil.copyfile(checkpoint, os.path.join(args.work_dir, f"after-{stage}.pt"))
-            with open(args.log, "w", newline="") as file:
+                shutil.copyfile(checkpoint, os.path.join(run_dir, f"after-{stage}.pt"))
+            with open(os.path.join(args.log_dir, run + ".csv"), "w", newline="") as file:
                 writer = csv.DictWriter(file, fields, lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(rows)
@@ -683,7 +695,7 @@ def main():
     print("attention on position 0:", sink_mass(p, tokenizer, binary), flush=True)
     for seed in range(4):
         print(repr(sample(p, tokenizer, "A day in the village.\n", 60, 0.8, seed)), flush=True)
-    export(p, tokenizer, args.output)
+    export(p, tokenizer, output)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ const Words kWeather = {"dry", "cold", "warm", "soft", "strong", "gentle"};
 struct FactPhrases {
     std::string_view kind;
     std::array<std::string_view, 2> statements;
-    std::string_view update;
+    std::array<std::string_view, 2> updates;
     std::array<std::string_view, 2> questions;
     std::array<std::string_view, 2> answers;
 };
@@ -66,32 +66,32 @@ struct FactPhrases {
 const std::array<FactPhrases, 6> kFactPhrases = {{
     {"place",
      {"The # is in the @.", "You can find the # in the @."},
-     "The # is now in the @.",
+     {"The # is now in the @.", "The # was moved to the @."},
      {"Where is the #?", "Where can you find the #?"},
      {"In the @.", "It is in the @."}},
     {"code",
      {"# keeps the code @.", "The code of # is @."},
-     "# now keeps the code @.",
+     {"# now keeps the code @.", "The new code of # is @."},
      {"Which code does # keep?", "What is the code of #?"},
      {"The code @.", "It is the code @."}},
     {"home",
      {"# lives by the @.", "The home of # is by the @."},
-     "# now lives by the @.",
+     {"# now lives by the @.", "The new home of # is by the @."},
      {"Where does # live?", "Where is the home of #?"},
      {"By the @.", "It is by the @."}},
     {"food",
      {"# loves @.", "The best treat for # is @."},
-     "# now loves @.",
+     {"# now loves @.", "These days # loves @."},
      {"What does # love?", "What is the best treat for #?"},
      {"Some @.", "It is @."}},
     {"pet",
      {"# has a @.", "# looks after a @."},
-     "# now has a @.",
+     {"# now has a @.", "# now looks after a @."},
      {"Which pet does # have?", "Which pet does # look after?"},
      {"A @.", "It is a @."}},
     {"job",
      {"The # of the village is @.", "This year the # is @."},
-     "The # of the village is now @.",
+     {"The # of the village is now @.", "The new # is @."},
      {"Who is the #?", "Who is the # of the village?"},
      {"It is @.", "That is @."}},
 }};
@@ -102,7 +102,9 @@ constexpr int kWordsPerQuestion = 8;
 
 // Filler. N a name, M another name, S the first name's pronoun, m material, i item, c colour,
 // k container, a landmark adjective, l landmark, f flavour, d dish, p pet, o mood, t time of day,
-// w weather, 0 a digit from 1 to 9; each behind '$'. Parts of a little story are separated by '|'.
+// w weather, 0 a digit from 2 to 9; each behind '$'. In a little story, whose sentences are
+// separated by '|', a letter stands for the same word throughout; digits are drawn anew each time.
+// No filler says anything of the six fact kinds.
 const Words kFillers = {
     "$N baked $f $d for $M.",
     "$N counted $0$0 sheep on the hill.",
@@ -129,12 +131,33 @@ const Words kFillers = {
 };
 const Words kStories = {
     "$N went to the $a $l.|$S found a $c feather there.|$S went home $o.",
-    "$N lost a $m $i on the road.|$M helped to look for it.|They found it near the $l.",
-    "$N heard a noise in the $t.|It was only a $p.|$S laughed and went back to bed.",
-    "$M asked $N for some $f $d.|There was enough for two.|They ate it by the $l.",
-    "A stranger came to the $l.|$N gave the stranger some bread.|The stranger thanked $N and left.",
+    "$N lost a $m $i on the road.|$M helped to look for it.|They found the $i near the $l.",
+    "$N heard a noise in the $t.|It was only a $p.|The $p was more afraid than $N.",
+    "$M asked $N for some $f $d.|There was enough for two.|They ate the $d by the $l.",
+    "A stranger came to the $l.|$N gave the stranger some $d.|The stranger asked for more.",
     "$N climbed the hill in the $t.|$S could see the whole village.|The air was $w.",
-    "The $p of $M hid under a $k.|$N brought it back.|$M was very $o.",
+    "The $p of $M hid under a $k.|$N brought the $p back.|$M was very $o.",
+    "The $p of $M ran off with the $f $d.|$N ran after it as far as the $l.|The $d was gone.",
+    "$N told the $p a secret.|Soon the whole village knew it.|The $p looked the other way.",
+    "$N made $f $d to surprise $M.|The $d burned.|$M was surprised all the same.",
+    "$N painted the $k $c.|Then $S sat on the $k.|Now the trousers of $N are $c too.",
+    "$N and $M had a race to the $l.|A $p ran with them.|The $p won.",
+    "$N looked for a hat all $t.|$M helped and did not say a word.|The hat was on the head of $N.",
+    "A letter came for $M.|$N opened it and read it twice.|$M asked what was in it.",
+    "$N bought a $m $i at the market.|$M said that it was far too dear.|The next day $M bought "
+    "two.",
+    "The $p of $M sat on the $k and did not move.|$N put some $d on the ground.|"
+    "The $p moved at once.",
+    "$N sang by the $l in the $t.|The $p of $M sang too.|$M closed the window.",
+    "$N wanted to mend the $a $l.|The hammer hit a thumb.|The whole village learned a new word.",
+    "$N rang the bell in the $t.|The whole village came running.|It was only time for $d.",
+    "$N taught a $p to shake hands.|Now the $p shakes hands with everyone.|$M still bows.",
+    "$N won the prize for the best $d.|There was no other $d.|$S was $o all the same.",
+    "$N lent $M a $m $i.|$M sold the $i at the market.|$N bought the $i back for $0 coins.",
+    "The $p of $M was gone.|$N looked by the $a $l.|$M looked in every $k.|"
+    "The $p slept under the bed.|$M gave it some $d.",
+    "$N wanted to be alone and went to the $l.|$M was there for the same reason.|"
+    "They were alone together until the $t.",
 };
 const Words kTitles = {
     "A day in the village.",       "A quiet day in the village.",  "A busy morning in the village.",
@@ -401,7 +424,8 @@ class DocumentWriter {
         }
         fact.value = std::move(value);
         fact.updated = true;
-        appendStatement(fact, kFactPhrases[static_cast<std::size_t>(fact.kind_idx)].update);
+        appendStatement(fact,
+                        kFactPhrases[static_cast<std::size_t>(fact.kind_idx)].updates[phrasing()]);
         return true;
     }
 
@@ -453,75 +477,60 @@ class DocumentWriter {
 
     void appendFiller() {
         const std::string_view source =
-            random_.chance(18) ? random_.pick(kStories) : random_.pick(kFillers);
+            random_.chance(22) ? random_.pick(kStories) : random_.pick(kFillers);
         const int num_people = static_cast<int>(kPeople.size());
         const int first = random_.below(num_people);
         const int second = (first + 1 + random_.below(num_people - 1)) % num_people;
         const Person& person = kPeople[static_cast<std::size_t>(first)];
+        std::array<std::string_view, 128> drawn{};  // by letter: the word of this story
+        drawn['N'] = person.name;
+        drawn['M'] = kPeople[static_cast<std::size_t>(second)].name;
+        drawn['S'] = person.subject;
         std::string sentence;
         for (std::size_t i = 0; i < source.size(); ++i) {
             if (source[i] == '|') {
                 appendSentence(sentence);
                 sentence.clear();
-                continue;
-            }
-            if (source[i] != '$') {
+            } else if (source[i] != '$') {
                 sentence.push_back(source[i]);
-                continue;
-            }
-            ++i;
-            switch (source[i]) {
-                case 'N':
-                    sentence.append(person.name);
-                    break;
-                case 'M':
-                    sentence.append(kPeople[static_cast<std::size_t>(second)].name);
-                    break;
-                case 'S':
-                    sentence.append(person.subject);
-                    break;
-                case 'm':
-                    sentence.append(random_.pick(kMaterials));
-                    break;
-                case 'i':
-                    sentence.append(random_.pick(kItems));
-                    break;
-                case 'c':
-                    sentence.append(random_.pick(kColours));
-                    break;
-                case 'k':
-                    sentence.append(random_.pick(kContainers));
-                    break;
-                case 'a':
-                    sentence.append(random_.pick(kLandmarkAdjectives));
-                    break;
-                case 'l':
-                    sentence.append(random_.pick(kLandmarks));
-                    break;
-                case 'f':
-                    sentence.append(random_.pick(kFlavours));
-                    break;
-                case 'd':
-                    sentence.append(random_.pick(kDishes));
-                    break;
-                case 'p':
-                    sentence.append(random_.pick(kPets));
-                    break;
-                case 'o':
-                    sentence.append(random_.pick(kMoods));
-                    break;
-                case 't':
-                    sentence.append(random_.pick(kTimes));
-                    break;
-                case 'w':
-                    sentence.append(random_.pick(kWeather));
-                    break;
-                default:
-                    sentence.push_back(static_cast<char>('1' + random_.below(9)));
-                    break;
+            } else if (source[++i] == '0') {
+                sentence.push_back(static_cast<char>('2' + random_.below(8)));
+            } else {
+                std::string_view& word = drawn[static_cast<std::size_t>(source[i])];
+                if (word.empty()) word = random_.pick(fillerWords(source[i]));
+                sentence.append(word);
             }
         }
         appendSentence(sentence);
+    }
+
+    static const Words& fillerWords(char letter) {
+        switch (letter) {
+            case 'm':
+                return kMaterials;
+            case 'i':
+                return kItems;
+            case 'c':
+                return kColours;
+            case 'k':
+                return kContainers;
+            case 'a':
+                return kLandmarkAdjectives;
+            case 'l':
+                return kLandmarks;
+            case 'f':
+                return kFlavours;
+            case 'd':
+                return kDishes;
+            case 'p':
+                return kPets;
+            case 'o':
+                return kMoods;
+            case 't':
+                return kTimes;
+            default:
+                return kWeather;
+        }
     }
 
     void writeStream() {
@@ -557,6 +566,9 @@ class DocumentWriter {
         for (int attempt = 0;
              attempt < 4 * num_facts && static_cast<int>(facts_.size()) < num_facts; ++attempt) {
             appendNewFact();
+        }
+        for (int i = 0; may_update_ && i < std::max(1, num_facts / 4) && !facts_.empty(); ++i) {
+            appendUpdate();
         }
         std::vector<Fact> asked = facts_;
         if (may_be_unanswerable_) {

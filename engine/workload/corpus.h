@@ -46,7 +46,8 @@ struct CorpusOptions {
     bool held_out = false;
     std::uint64_t seed = 0;
     // Percentage (0 ... 100) of documents in which some facts change later in the text, and in
-    // which some questions ask for what was never said. Stream parts only for changes.
+    // which some questions ask for what was never said. Facts-first documents state changes after
+    // all facts.
     int update_percent = 0;
     int unanswerable_percent = 0;
 };

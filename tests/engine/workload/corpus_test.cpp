@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <utility>
@@ -57,6 +58,7 @@ class CorpusTest : public QObject {
     void heldOutShareIsATenth();
     void lengthIsReached();
     void factsFirstAsksLast();
+    void storiesKeepTheirWords();
     void keysAreStatedOnce();
     void textIsPlain();
     void jsonNamesEverySpan();
@@ -83,8 +85,8 @@ void CorpusTest::textIsFixedAcrossPlatforms() {
     QCOMPARE(document.text,
              std::string(
                  "A quiet day in the village.\n"
-                 "Clara looks after a mouse called Fig. Karl heard a noise in the evening. It was "
-                 "only a duck. He laughed and went back to bed. That was the day in the village."));
+                 "Clara looks after a mouse called Fig. Karl made pear soup to surprise Lena. The "
+                 "soup burned. Lena was surprised all the same. That was the day in the village."));
 }
 
 void CorpusTest::spansAreExact() {
@@ -210,6 +212,7 @@ void CorpusTest::lengthIsReached() {
 }
 
 void CorpusTest::factsFirstAsksLast() {
+    int num_updated = 0;
     for (uint64_t i = 0; i < 50; ++i) {
         const CorpusDocument document =
             generateDocument(optionsOf(DocumentLayout::kFactsFirst, true, 8), i, 700);
@@ -220,6 +223,7 @@ void CorpusTest::factsFirstAsksLast() {
         for (const CorpusSpan& span : document.spans) {
             if (span.kind == SpanKind::kFact) {
                 QVERIFY(!questions_began);
+                num_updated += span.updated;
                 last_fact_end = span.value[1];
             } else if (!questions_began) {
                 questions_began = true;
@@ -233,6 +237,23 @@ void CorpusTest::factsFirstAsksLast() {
         QVERIFY(last_fact_end < size * 35 / 100);
         QVERIFY(first_question > size * 60 / 100);
     }
+    QVERIFY(num_updated > 10);
+}
+
+void CorpusTest::storiesKeepTheirWords() {
+    const std::regex lost(R"(lost a \w+ (\w+) on the road\.[ \n](\w+) helped to look for it\.)"
+                          R"([ \n]They found the (\w+) near)");
+    int num_stories = 0;
+    for (uint64_t i = 0; i < 100; ++i) {
+        const std::string text =
+            generateDocument(optionsOf(DocumentLayout::kStream, false, 12), i, 600).text;
+        for (std::sregex_iterator match(text.begin(), text.end(), lost), end; match != end;
+             ++match) {
+            QCOMPARE((*match)[3].str(), (*match)[1].str());
+            ++num_stories;
+        }
+    }
+    QVERIFY(num_stories > 20);
 }
 
 void CorpusTest::keysAreStatedOnce() {
