@@ -15,6 +15,8 @@ class EvalTest : public QObject {
   private slots:
     void initTestCase();
     void keysAreThere();
+    void allKindsByDefault();
+    void textNamesTheKinds();
     void untrainedModelGuesses();
     void batchesAndBlocksChangeNothing();
     void bundledModelRemembers();
@@ -37,11 +39,14 @@ void EvalTest::initTestCase() {
 }
 
 void EvalTest::keysAreThere() {
-    const CliResult result = eval({"--documents", "2", "--doc-tokens", "60"});
+    const CliResult result =
+        eval({"--documents", "2", "--doc-tokens", "60", "--updates", "0", "--unanswerable", "0"});
     KVLAB_VERIFY_SUCCESS(result);
     const QJsonObject json = result.json();
-    for (const char* key : {"perplexity", "accuracy", "accuracy_by_kind", "intervals",
-                            "device_bytes", "bytes_moved", "blocks_freed", "top_k_coverage"}) {
+    for (const char* key :
+         {"perplexity", "accuracy", "accuracy_by_kind", "intervals", "device_bytes", "bytes_moved",
+          "blocks_freed", "top_k_coverage", "perplexity_without_answers", "accuracy_by_distance",
+          "accuracy_in_range", "false_refusals", "questions"}) {
         QVERIFY2(json.contains(key), key);
     }
     for (const char* key : {"bytes_moved", "blocks_freed", "top_k_coverage"}) {
@@ -57,6 +62,44 @@ void EvalTest::keysAreThere() {
     QCOMPARE(kinds.keys(), (QStringList{"stated", "unanswerable", "updated"}));
     QVERIFY(kinds["updated"].isNull());
     QVERIFY(kinds["unanswerable"].isNull());
+    // Every share has an interval under the same key.
+    const QJsonObject intervals = json["intervals"].toObject();
+    for (const char* key : {"accuracy_by_kind", "accuracy_by_distance", "accuracy_in_range"}) {
+        QCOMPARE(intervals[key].toObject().keys(), json[key].toObject().keys());
+    }
+    for (const char* key : {"perplexity", "perplexity_without_answers"}) {
+        const QJsonArray interval = intervals[key].toArray();
+        QCOMPARE(interval.size(), 2);
+        QVERIFY2(interval.at(0).toDouble() < json[key].toDouble(), key);
+        QVERIFY2(interval.at(1).toDouble() > json[key].toDouble(), key);
+    }
+}
+
+void EvalTest::allKindsByDefault() {
+    const CliResult result = eval({"--documents", "10", "--doc-tokens", "500"});
+    KVLAB_VERIFY_SUCCESS(result);
+    const QJsonObject questions = result.json()["questions"].toObject();
+    const QJsonObject by_kind = questions["by_kind"].toObject();
+    for (const char* kind : {"stated", "updated", "unanswerable"}) {
+        const QJsonObject counts = by_kind[kind].toObject();
+        QVERIFY2(counts["all"].toInt() > 0, kind);
+        int sum = counts["below_20"].toInt();
+        for (const char* edge : {"20", "100", "200", "400", "600", "800", "1500"}) {
+            sum += counts[edge].toInt();
+        }
+        QCOMPARE(sum, counts["all"].toInt());
+    }
+    QCOMPARE(questions["all"], by_kind["stated"].toObject()["all"]);
+}
+
+void EvalTest::textNamesTheKinds() {
+    const CliResult result =
+        runCli({"eval", "--model", model_, "--documents", "2", "--doc-tokens", "60"});
+    KVLAB_VERIFY_SUCCESS(result);
+    for (const char* part : {"2 documents", "stated facts", "updated facts", "unanswerable",
+                             "false refusals", "perplexity without the answers' values"}) {
+        QVERIFY2(result.out.contains(part), part);
+    }
 }
 
 void EvalTest::untrainedModelGuesses() {
@@ -99,6 +142,8 @@ void EvalTest::bundledModelRemembers() {
     QVERIFY(json["perplexity"].toDouble() < 10);
     QVERIFY(json["accuracy_by_kind"].toObject()["stated"].toDouble() > 0.9);
     QVERIFY(json["device_bytes"].toInteger() > 0);
+    QVERIFY(json["false_refusals"].toDouble(1) < 0.1);
+    QVERIFY(json["perplexity_without_answers"].toDouble() > json["perplexity"].toDouble());
 }
 
 void EvalTest::badCalls_data() {
@@ -106,6 +151,10 @@ void EvalTest::badCalls_data() {
     for (const char* value : {"0", "-1", "x", "nan", "", "99999999999999"}) {
         QTest::addRow("documents \"%s\"", value) << QStringList{"--documents", value};
         QTest::addRow("doc-tokens \"%s\"", value) << QStringList{"--doc-tokens", value};
+    }
+    for (const char* value : {"-1", "101", "x", "5%", ""}) {
+        QTest::addRow("updates \"%s\"", value) << QStringList{"--updates", value};
+        QTest::addRow("unanswerable \"%s\"", value) << QStringList{"--unanswerable", value};
     }
     for (const char* value : {"-1", "x", "nan", ""}) {
         QTest::addRow("seed \"%s\"", value) << QStringList{"--seed", value};
