@@ -246,7 +246,7 @@ void addEvalCommand(CLI::App& app) {
     command->footer(
         "An answer is exact when each token of its value is the most probable one. Stated facts,\n"
         "facts that changed (the last statement counts) and unanswerable questions are counted\n"
-        "apart; a false refusal is a stated fact answered with \"Nobody knows\". Intervals are\n"
+        "apart; a false refusal answers \"Nobody knows\" though the fact was stated. Intervals are\n"
         "95 %: Wilson's, with the number of questions reduced by how much more documents differ\n"
         "than chance allows; perplexity's come from the scatter of documents.");
     addPolicyOptions(*command);

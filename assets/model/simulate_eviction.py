@@ -281,7 +281,8 @@ def eviction_report(p, config, examples_by_layout, settings=None, progress=None)
 
 
 def print_report(report):
-    print(f"{report['num_kv_heads']} KV heads; exact answers in %; NLL of other tokens, second half")
+    heads = report["num_kv_heads"]
+    print(f"KV heads: {heads}; exact answers in %; NLL of other tokens in the second half")
     for layout, count in report["documents"].items():
         rows = [r for r in report["results"] if r["layout"] == layout]
         edges = sorted({int(e) for r in rows for e in r["by_distance"]})
