@@ -246,8 +246,9 @@ void addEvalCommand(CLI::App& app) {
     command->footer(
         "An answer is exact when each token of its value is the most probable one. Stated facts,\n"
         "facts that changed (the last statement counts) and unanswerable questions are counted\n"
-        "apart; a false refusal answers \"Nobody knows\" though the fact was stated. Intervals are\n"
-        "95 %: Wilson's, with the number of questions reduced by how much more documents differ\n"
+        "apart; a false refusal says \"Nobody knows\" of a fact that was stated. Intervals\n"
+        "are 95 %: Wilson's, with the number of questions reduced by how much more documents "
+        "differ\n"
         "than chance allows; perplexity's come from the scatter of documents.");
     addPolicyOptions(*command);
     addLaterOption(*command, "--sweep", "run eval once for each setting", false);
