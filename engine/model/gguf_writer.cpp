@@ -55,8 +55,11 @@ uint32_t tensorTypeNumber(DataType dtype) {
             return 1;
         case DataType::kBF16:
             return 30;
+        case DataType::kInt8:
+            break;
     }
-    return 0;
+    throw EngineError(ErrorKind::kBadArgument,
+                      "int8 is a type of K and V; a GGUF tensor cannot have it");
 }
 
 // A file that disappears unless it was finished.

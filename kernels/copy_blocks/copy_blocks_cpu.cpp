@@ -17,6 +17,12 @@ void copyBlocksCpu(const CopyBlocksParams& p, ExecutionContext&) {
                 std::memcpy(p.kv.data + p.kv.offset(layer, which, target, 0) * value_bytes,
                             p.kv.data + p.kv.offset(layer, which, source, 0) * value_bytes,
                             static_cast<size_t>(p.num_slots[pair] * slot_bytes));
+                if (p.kv.dtype == DataType::kInt8) {
+                    const int64_t num_rows = int64_t{p.num_slots[pair]} * p.kv.num_kv_heads;
+                    std::memcpy(p.kv.scales() + p.kv.rowIndex(layer, which, target, 0),
+                                p.kv.scales() + p.kv.rowIndex(layer, which, source, 0),
+                                static_cast<size_t>(num_rows) * sizeof(float));
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ namespace kvlab {
 struct VectorPaths {
     const char* name;  // "avx512", "avx2", "baseline"
 
-    // dst[i] = src[i] widened to f32, i < num_values.
+    // dst[i] = src[i] widened to f32, i < num_values; int8 without its scale.
     void (*widen)(const void* src, DataType dtype, int64_t num_values, float* dst);
 
     // sum_k a[k] * b[k]; n is a multiple of 16.

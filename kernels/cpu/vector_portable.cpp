@@ -20,6 +20,9 @@ void widen(const void* src, DataType dtype, int64_t num_values, float* dst) {
             case DataType::kBF16:
                 dst[i] = bfloat16ToFloat(static_cast<const uint16_t*>(src)[i]);
                 break;
+            case DataType::kInt8:
+                dst[i] = static_cast<const int8_t*>(src)[i];
+                break;
         }
     }
 }

@@ -8,12 +8,13 @@
 
 namespace kvlab {
 
-// Scatters new K and V rows to their slots, rounding to the pool's storage type (nearest even).
+// Scatters new K and V rows to their slots, rounding to the pool's storage type (nearest even);
+// int8 with one scale per token, head, and K or V (int8_row.h says how, and what becomes of NaN).
 // slot_mapping is [num_kv_heads or 1, num_tokens] for this layer: plane_stride 0 means that all
 // planes share one row, which is so unless a policy drops tokens per plane; -1 means "do not
 // store".
 //
-// Contract: every value is converted on its own; the result never depends on batch or threads.
+// Contract: every row is converted on its own; the result never depends on batch or threads.
 struct KvCacheWriteParams {
     const float* key = nullptr;             // [num_tokens, num_kv_heads, head_dim], after RoPE
     const float* value = nullptr;           // [num_tokens, num_kv_heads, head_dim]

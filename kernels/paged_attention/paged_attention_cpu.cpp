@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "kernels/cpu/thread_pool.h"
@@ -37,9 +38,19 @@ struct Scratch {
     std::vector<float> query;   // [rows * group_size, padded]
     std::vector<float> output;  // [rows * group_size, padded]
     std::vector<OnlineSoftmax> softmax;
-    std::vector<float> key;    // [kAttentionTile, padded]
+    std::vector<float> key;    // [kAttentionTile, padded]; int8 without the scale
     std::vector<float> value;  // [kAttentionTile, padded]
+    float key_scale[kAttentionTile];
+    float value_scale[kAttentionTile];
 };
+
+// K or V of one position, widened; returns the factor that is still to be applied. One factor per
+// score and weight is cheaper than one per value, and 1 changes no bit.
+float loadRow(const PagedKvView& kv, int64_t row_idx, float* values) {
+    const std::byte* stored = kv.data + row_idx * kv.head_dim * dataTypeBytes(kv.dtype);
+    vectorPaths().widen(stored, kv.dtype, kv.head_dim, values);
+    return kv.dtype == DataType::kInt8 ? kv.scales()[row_idx] : 1.f;
+}
 
 void attendGroup(const PagedAttentionParams& p,
                  const RowGroup& group,
@@ -50,7 +61,6 @@ void attendGroup(const PagedAttentionParams& p,
     const int padded = paddedToLanes(head_dim);
     const int group_size = p.num_heads / p.kv.num_kv_heads;
     const int num_states = group.num_rows * group_size;
-    const int value_bytes = dataTypeBytes(p.kv.dtype);
     const int32_t* table =
         p.block_tables + static_cast<int64_t>(p.row_to_seq[group.first_row]) * p.max_blocks_per_seq;
 
@@ -61,8 +71,11 @@ void attendGroup(const PagedAttentionParams& p,
     scratch.value.assign(static_cast<size_t>(kAttentionTile) * padded, 0.f);
 
     int longest = 0;
+    int first = std::numeric_limits<int>::max();  // position that any row sees
     for (int r = 0; r < group.num_rows; ++r) {
-        longest = std::max(longest, p.context_lens[group.first_row + r]);
+        const int context_len = p.context_lens[group.first_row + r];
+        longest = std::max(longest, context_len);
+        first = std::min(first, firstVisiblePosition(context_len, p.window));
         for (int g = 0; g < group_size; ++g) {
             const int head = kv_head * group_size + g;
             const float* query =
@@ -73,42 +86,49 @@ void attendGroup(const PagedAttentionParams& p,
         }
     }
 
-    for (int tile_begin = 0; tile_begin < longest; tile_begin += kAttentionTile) {
+    // Tiles count from position 0 whatever the window, so that a row's sums do not depend on its
+    // group.
+    for (int tile_begin = first / kAttentionTile * kAttentionTile; tile_begin < longest;
+         tile_begin += kAttentionTile) {
         const int tile_len = std::min(kAttentionTile, longest - tile_begin);
-        for (int j = 0; j < tile_len; ++j) {
+        for (int j = std::max(0, first - tile_begin); j < tile_len; ++j) {
             const int position = tile_begin + j;
             const int64_t slot =
                 static_cast<int64_t>(table[position / p.kv.block_size]) * p.kv.block_size +
                 position % p.kv.block_size;
-            const int64_t key = p.kv.offset(p.layer, PagedKvView::kKey, slot, kv_head);
-            const int64_t value = p.kv.offset(p.layer, PagedKvView::kValue, slot, kv_head);
-            paths.widen(p.kv.data + key * value_bytes, p.kv.dtype, head_dim,
+            scratch.key_scale[j] =
+                loadRow(p.kv, p.kv.rowIndex(p.layer, PagedKvView::kKey, slot, kv_head),
                         scratch.key.data() + int64_t{j} * padded);
-            paths.widen(p.kv.data + value * value_bytes, p.kv.dtype, head_dim,
+            scratch.value_scale[j] =
+                loadRow(p.kv, p.kv.rowIndex(p.layer, PagedKvView::kValue, slot, kv_head),
                         scratch.value.data() + int64_t{j} * padded);
         }
         for (int state_idx = 0; state_idx < num_states; ++state_idx) {
             const int row = group.first_row + state_idx / group_size;
-            const int visible = std::min(tile_len, p.context_lens[row] - tile_begin);
-            if (visible <= 0) continue;
+            const int context_len = p.context_lens[row];
+            const int begin = std::max(0, firstVisiblePosition(context_len, p.window) - tile_begin);
+            const int end = std::min(tile_len, context_len - tile_begin);
+            if (begin >= end) continue;
             const float* query = scratch.query.data() + int64_t{state_idx} * padded;
             float* output = scratch.output.data() + int64_t{state_idx} * padded;
             OnlineSoftmax& softmax = scratch.softmax[static_cast<size_t>(state_idx)];
 
             float scores[kAttentionTile];
             float tile_max = -INFINITY;
-            for (int j = 0; j < visible; ++j) {
-                scores[j] =
-                    p.scale * paths.dot(query, scratch.key.data() + int64_t{j} * padded, padded);
+            for (int j = begin; j < end; ++j) {
+                scores[j] = p.scale *
+                            paths.dot(query, scratch.key.data() + int64_t{j} * padded, padded) *
+                            scratch.key_scale[j];
                 tile_max = std::max(tile_max, scores[j]);
             }
             const float rescale = softmax.raise(tile_max);
             if (rescale != 1.f) paths.scale(output, rescale, padded);
             float tile_sum = 0.f;
-            for (int j = 0; j < visible; ++j) {
+            for (int j = begin; j < end; ++j) {
                 const float weight = softmax.weight(scores[j]);
                 tile_sum += weight;
-                paths.axpy(output, scratch.value.data() + int64_t{j} * padded, weight, padded);
+                paths.axpy(output, scratch.value.data() + int64_t{j} * padded,
+                           weight * scratch.value_scale[j], padded);
             }
             softmax.sum += tile_sum;
         }

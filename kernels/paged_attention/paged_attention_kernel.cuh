@@ -4,10 +4,10 @@
 // Attention of a query row over its sequence's K/V, read through the block table.
 //
 //   output[r, h] = sum_i softmax_i(scale * query[r, h] · K[i, h / group]) V[i, h / group],
-//                  i < context_lens[r]
+//                  context_lens[r] - window <= i < context_lens[r]; window 0: all
 //
-// In   query [num_rows, num_heads, head_dim] f32; the pool's layer (PagedKvView) in f32, f16 or
-// bf16;
+// In   query [num_rows, num_heads, head_dim] f32; the pool's layer (PagedKvView) in f32, f16,
+//      bf16, or int8 with its scales;
 //      block_tables [num_seqs, max_blocks_per_seq]; row_to_seq, context_lens [num_rows]
 // Out  output [num_rows, num_heads, head_dim] f32
 //
@@ -17,9 +17,9 @@
 //   grid z   kHeads of the KV head's query heads: K and V are read once for all of them
 //   team     kTeam neighbouring lanes share a position: each has kChunk (8) values of the head, so
 //   a lane
-//            reads 16 bytes of f16 at once and a team one contiguous row. There are 128 / kTeam
-//            teams in a thread block; team t takes positions t, t + num_teams, …, kStep of them at
-//            a time
+//            reads 16 bytes of f16 (8 of int8) at once and a team one contiguous row. There are 128
+//            / kTeam teams in a thread block; team t takes positions t, t + num_teams, …, kStep of
+//            them at a time
 //   lane     its 8 values of each query head, and of that head's weighted sum of V, in registers
 //
 // Shared memory, static: 128 threads * kHeads * 8 values * 4 bytes for the teams' outputs, plus the
@@ -27,7 +27,8 @@
 //
 // Why so: each team runs a softmax of its own (online_softmax.h) and they are merged once at the
 // end, so the walk over the context has no barrier, and needs no room that grows with the context.
-// A dot product costs log2(kTeam) shuffles for 32 / kTeam positions. Scores in shared memory and a
+// A dot product costs log2(kTeam) shuffles for 32 / kTeam positions. An int8 row's scale
+// multiplies its score and its weight, once each, and not its values. Scores in shared memory and a
 // second pass over V, as in the first vLLM kernels, would need one float per position and two
 // barriers per tile. Limits: one thread block walks the whole context, so few rows with long
 // contexts leave most of a GPU idle (a variant that splits the context is the remedy), and prefill
@@ -38,6 +39,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "kernels/online_softmax.h"
 #include "kernels/paged_attention/paged_attention.h"
@@ -118,25 +120,34 @@ __global__ void __launch_bounds__(kPagedAttentionThreads)
         params.block_tables +
         static_cast<int64_t>(params.row_to_seq[row]) * params.max_blocks_per_seq;
     const int context_len = params.context_lens[row];
+    constexpr bool kScaled = std::is_same_v<T, int8_t>;
 
     // Every lane goes round equally often, so that all of a warp meet in the shuffles.
-    for (int base = 0; base < context_len; base += kNumTeams * kStep) {
+    for (int base = firstVisiblePosition(context_len, params.window); base < context_len;
+         base += kNumTeams * kStep) {
         float score[kHeads][kStep];
         float value[kStep][kChunk];
+        float value_scale[kStep];
         KVLAB_UNROLL
         for (int s = 0; s < kStep; ++s) {
             const int position = base + s * kNumTeams + team;
             float key[kChunk] = {};
+            float key_scale = 1.f;
+            value_scale[s] = 1.f;
             KVLAB_UNROLL
             for (int i = 0; i < kChunk; ++i) value[s][i] = 0.f;
             if (position < context_len) {
                 const int64_t block_id = block_table[position / kv.block_size];
                 const int64_t slot = block_id * kv.block_size + position % kv.block_size;
-                loadChunk<kWhole>(pool + kv.offset(params.layer, PagedKvView::kKey, slot, kv_head),
-                                  first_value, head_dim, key);
-                loadChunk<kWhole>(
-                    pool + kv.offset(params.layer, PagedKvView::kValue, slot, kv_head), first_value,
-                    head_dim, value[s]);
+                const int64_t key_row = kv.rowIndex(params.layer, PagedKvView::kKey, slot, kv_head);
+                const int64_t value_row =
+                    kv.rowIndex(params.layer, PagedKvView::kValue, slot, kv_head);
+                loadChunk<kWhole>(pool + key_row * head_dim, first_value, head_dim, key);
+                loadChunk<kWhole>(pool + value_row * head_dim, first_value, head_dim, value[s]);
+                if constexpr (kScaled) {
+                    key_scale = kv.scales()[key_row];
+                    value_scale[s] = kv.scales()[value_row];
+                }
             }
             KVLAB_UNROLL
             for (int h = 0; h < kHeads; ++h) {
@@ -147,6 +158,7 @@ __global__ void __launch_bounds__(kPagedAttentionThreads)
                 for (int offset = kTeam / 2; offset > 0; offset /= 2) {
                     dot += __shfl_xor_sync(0xffffffffu, dot, offset);
                 }
+                if constexpr (kScaled) dot *= key_scale;
                 score[h][s] = position < context_len ? dot : -INFINITY;
             }
         }
@@ -163,7 +175,9 @@ __global__ void __launch_bounds__(kPagedAttentionThreads)
                 const float weight = state[h].weight(score[h][s]);
                 state[h].sum += weight;
                 KVLAB_UNROLL
-                for (int i = 0; i < kChunk; ++i) output[h][i] += weight * value[s][i];
+                for (int i = 0; i < kChunk; ++i) {
+                    output[h][i] += (kScaled ? weight * value_scale[s] : weight) * value[s][i];
+                }
             }
         }
     }
@@ -259,6 +273,10 @@ inline void checkShapes(const PagedAttentionParams& params) {
             "num_heads must be a multiple of num_kv_heads");
     require(kv.block_size >= 1 && kv.num_blocks >= 1, "the pool is empty");
     require(params.layer >= 0 && params.layer < kv.num_layers, "the layer is outside the pool");
+    require(params.window >= 0, "the window is negative");
+    require(
+        kv.dtype != DataType::kInt8 || reinterpret_cast<uintptr_t>(kv.data) % alignof(float) == 0,
+        "an int8 pool must lie where its f32 scales are aligned");
     require(params.num_seqs >= 1 && params.max_blocks_per_seq >= 1, "the block tables are empty");
 }
 
@@ -279,6 +297,9 @@ inline void launchPagedAttention(const PagedAttentionParams& params, void* strea
             break;
         case DataType::kBF16:
             launchForHeadDim<Bfloat16>(params, stream);
+            break;
+        case DataType::kInt8:
+            launchForHeadDim<int8_t>(params, stream);
             break;
     }
 }

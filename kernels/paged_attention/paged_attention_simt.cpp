@@ -18,7 +18,8 @@ void checkTables(const PagedAttentionParams& params) {
                 "a context is empty or longer than its block table");
         const int32_t* const table =
             params.block_tables + static_cast<int64_t>(seq_idx) * params.max_blocks_per_seq;
-        for (int64_t i = 0; i * kv.block_size < context_len; ++i) {
+        const int64_t first = firstVisiblePosition(params.context_lens[r], params.window);
+        for (int64_t i = first / kv.block_size; i * kv.block_size < context_len; ++i) {
             require(table[i] >= 0 && table[i] < kv.num_blocks, "a block id is outside the pool");
         }
     }

@@ -16,20 +16,25 @@ double storedValue(const PagedKvView& kv, int64_t index) {
         std::memcpy(&value, kv.data + index * 4, sizeof value);
         return value;
     }
+    if (kv.dtype == DataType::kInt8) {
+        int8_t value;
+        std::memcpy(&value, kv.data + index, sizeof value);
+        return static_cast<double>(kv.scales()[index / kv.head_dim]) * value;
+    }
     uint16_t bits;
     std::memcpy(&bits, kv.data + index * 2, sizeof bits);
     return kv.dtype == DataType::kF16 ? halfToFloat(bits) : bfloat16ToFloat(bits);
 }
 
-// [num_positions, num_kv_heads, head_dim] of one sequence's K or V.
+// [positions, num_kv_heads, head_dim] of one sequence's K or V.
 std::vector<double> gather(const PagedAttentionParams& params,
                            int key_or_value,
                            int seq_idx,
-                           int num_positions) {
+                           const std::vector<int>& positions) {
     const PagedKvView& kv = params.kv;
     std::vector<double> dense;
-    dense.reserve(static_cast<size_t>(num_positions) * kv.num_kv_heads * kv.head_dim);
-    for (int i = 0; i < num_positions; ++i) {
+    dense.reserve(positions.size() * static_cast<size_t>(kv.num_kv_heads * kv.head_dim));
+    for (const int i : positions) {
         const int block_idx = i / kv.block_size;
         const int64_t block_id =
             params.block_tables[static_cast<int64_t>(seq_idx) * params.max_blocks_per_seq +
@@ -86,16 +91,19 @@ std::vector<double> attentionReference(const PagedAttentionParams& params) {
     const int64_t row_values = static_cast<int64_t>(params.num_heads) * kv.head_dim;
     std::vector<double> output(static_cast<size_t>(params.num_rows * row_values));
     for (int r = 0; r < params.num_rows; ++r) {
-        const int num_positions = params.context_lens[r];
+        const int own_position = params.context_lens[r] - 1;
+        std::vector<int> positions;
+        for (int i = 0; i <= own_position; ++i) {
+            if (params.window == 0 || i > own_position - params.window) positions.push_back(i);
+        }
         const int seq_idx = params.row_to_seq[r];
-        const std::vector<double> key = gather(params, PagedKvView::kKey, seq_idx, num_positions);
-        const std::vector<double> value =
-            gather(params, PagedKvView::kValue, seq_idx, num_positions);
+        const std::vector<double> key = gather(params, PagedKvView::kKey, seq_idx, positions);
+        const std::vector<double> value = gather(params, PagedKvView::kValue, seq_idx, positions);
         const float* const q = params.query + r * row_values;
         const std::vector<double> query(q, q + row_values);
-        denseAttention(query.data(), key.data(), value.data(), num_positions, params.num_heads,
-                       kv.num_kv_heads, kv.head_dim, static_cast<double>(params.scale),
-                       output.data() + r * row_values);
+        denseAttention(query.data(), key.data(), value.data(), static_cast<int>(positions.size()),
+                       params.num_heads, kv.num_kv_heads, kv.head_dim,
+                       static_cast<double>(params.scale), output.data() + r * row_values);
     }
     return output;
 }

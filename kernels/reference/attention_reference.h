@@ -9,8 +9,9 @@ namespace kvlab {
 
 // The value of PagedAttentionParams::output, [num_rows, num_heads, head_dim], in double precision
 // and by another road: K and V of a row are first gathered through its block table into dense
-// arrays, as stored, and the softmax is written out over all of them at once (no tiles, no running
-// state), so that no kernel shares its mistakes. Host memory only. params.output is not written.
+// arrays, as stored (int8 times its scale), and the softmax is written out over all of them at once
+// (no tiles, no running state), so that no kernel shares its mistakes. Host memory only.
+// params.output is not written.
 std::vector<double> attentionReference(const PagedAttentionParams& params);
 
 // The same over K and V that were never paged: softmax(scale * query · keyᵀ) value.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/reference/llama_reference.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -64,10 +65,27 @@ void rope(std::vector<double>& data, int head_dim, int rope_dim, double base, in
     }
 }
 
-void roundTo(DataType dtype, std::vector<double>& data) {
+// As int8_row.h stores a row of head_dim values.
+void roundRowsToInt8(int head_dim, std::vector<double>& data) {
+    for (auto row = data.begin(); row != data.end(); row += head_dim) {
+        double largest = 0;
+        for (auto value = row; value != row + head_dim; ++value) {
+            *value = static_cast<float>(*value);
+            largest = std::max(largest, std::abs(*value));
+        }
+        const double scale = static_cast<float>(largest / 127);
+        for (auto value = row; value != row + head_dim && scale > 0; ++value) {
+            *value = scale * std::nearbyint(static_cast<float>(*value / scale));
+        }
+    }
+}
+
+void roundTo(DataType dtype, int head_dim, std::vector<double>& data) {
+    if (dtype == DataType::kInt8) return roundRowsToInt8(head_dim, data);
     for (double& value : data) {
         const auto single = static_cast<float>(value);
         switch (dtype) {
+            case DataType::kInt8:
             case DataType::kF32:
                 value = single;
                 break;
@@ -144,8 +162,8 @@ std::vector<double> llamaReference(const LlamaReferenceModel& model,
             rope(query, model.head_dim, model.rope_dim, model.rope_base, t);
             rope(key, model.head_dim, model.rope_dim, model.rope_base, t);
             if (kv_dtype) {
-                roundTo(*kv_dtype, key);
-                roundTo(*kv_dtype, value);
+                roundTo(*kv_dtype, model.head_dim, key);
+                roundTo(*kv_dtype, model.head_dim, value);
             }
             queries.push_back(std::move(query));
             keys.insert(keys.end(), key.begin(), key.end());

@@ -12,15 +12,17 @@
 
 namespace kvlab {
 
-// The types in which weights and K/V are stored, as kernels name them: float, Half, Bfloat16. Sums
-// are always f32. Under nvcc these are CUDA's own types, which convert in one instruction; the host
-// compiler gets bit patterns and needs no CUDA installation.
+// The types in which weights and K/V are stored, as kernels name them: float, Half, Bfloat16, and
+// int8_t, whose scale is applied apart. Sums are always f32. Under nvcc these are CUDA's own types,
+// which convert in one instruction; the host compiler gets bit patterns and needs no CUDA
+// installation.
 #if defined(__CUDACC__)
 
 using Half = __half;
 using Bfloat16 = __nv_bfloat16;
 
 __device__ __forceinline__ float toFloat(float value) { return value; }
+__device__ __forceinline__ float toFloat(int8_t value) { return static_cast<float>(value); }
 __device__ __forceinline__ float toFloat(Half value) { return __half2float(value); }
 __device__ __forceinline__ float toFloat(Bfloat16 value) { return __bfloat162float(value); }
 
@@ -45,6 +47,7 @@ struct Bfloat16 {
 };
 
 inline float toFloat(float value) { return value; }
+inline float toFloat(int8_t value) { return static_cast<float>(value); }
 inline float toFloat(Half value) { return halfToFloat(value.bits); }
 inline float toFloat(Bfloat16 value) { return bfloat16ToFloat(value.bits); }
 
@@ -61,11 +64,11 @@ inline T fromFloat(float value) {
 
 #endif
 
-// Some values that lie side by side and are read in 16-byte pieces.
+// Some values that lie side by side and are read in 16-byte pieces (8 bytes where that is all).
 template <typename T, int kCount>
-struct alignas(16) Chunk {
+struct alignas(sizeof(T) * kCount < 16 ? 8 : 16) Chunk {
     T values[kCount];
-    static_assert(sizeof(T) * kCount % 16 == 0);
+    static_assert(sizeof(T) * kCount == 8 || sizeof(T) * kCount % 16 == 0);
 };
 
 }  // namespace kvlab

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -11,6 +12,7 @@
 #include "kernels/cpu/vector_paths.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/half.h"
+#include "kernels/int8_row.h"
 #include "kernels/kv_cache_write/kv_cache_write.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/rms_norm/rms_norm.h"
@@ -77,6 +79,69 @@ class CpuOpsTest : public QObject {
         for (size_t i = 0; i < half.size(); ++i) {
             const float expected = halfToFloat(half[i]);
             QVERIFY(wide[i] == expected || (std::isnan(wide[i]) && std::isnan(expected)));
+        }
+        vectorPaths().widen(half.data(), DataType::kBF16, static_cast<int64_t>(half.size()),
+                            wide.data());
+        for (size_t i = 0; i < half.size(); ++i) {
+            const auto bits = static_cast<uint32_t>(half[i]) << 16;
+            QVERIFY(std::memcmp(&wide[i], &bits, sizeof(bits)) == 0);
+        }
+        std::vector<int8_t> bytes(256 + 13);
+        for (size_t i = 0; i < bytes.size(); ++i) {
+            bytes[i] = static_cast<int8_t>(static_cast<int>(i % 256) - 128);
+        }
+        vectorPaths().widen(bytes.data(), DataType::kInt8, static_cast<int64_t>(bytes.size()),
+                            wide.data());
+        for (size_t i = 0; i < bytes.size(); ++i) {
+            QCOMPARE(wide[i], static_cast<float>(static_cast<int>(i % 256) - 128));
+        }
+    }
+
+    void int8RowsByHand() {
+        const auto stored = [](const std::vector<float>& row) {
+            std::vector<int8_t> values(row.size(), 99);
+            const float scale =
+                storeInt8Row(row.data(), static_cast<int>(row.size()), values.data());
+            return std::pair{scale, std::vector<int>(values.begin(), values.end())};
+        };
+        using Row = std::pair<float, std::vector<int>>;
+        // Scale 1: halves go to the even neighbour.
+        QCOMPARE(stored({127, -63.5, 0.5, 1.5, -2.5, 0.49f}), (Row{1.f, {127, -64, 0, 2, -2, 0}}));
+        QCOMPARE(stored({-0.25, 0.25, 0.13f}), (Row{0.25f / 127.f, {-127, 127, 66}}));
+        QCOMPARE(stored({0, -0.f, 0}), (Row{0.f, {0, 0, 0}}));
+        QCOMPARE(stored({1e-36f, -1e-40f}), (Row{0.f, {0, 0}}));
+        const auto largest = stored({3e38f, -3e38f, 1});
+        QCOMPARE(largest.second, (std::vector<int>{127, -127, 0}));
+        QVERIFY(std::isfinite(127.f * largest.first));
+        for (const float broken : {NAN, -NAN, INFINITY, -INFINITY}) {
+            for (const auto& [scale, values] :
+                 {stored({broken, 1, 2}), stored({1, broken, 2}), stored({1, 2, broken})}) {
+                QVERIFY(std::isnan(scale));
+                QCOMPARE(values, (std::vector<int>{0, 0, 0}));
+            }
+        }
+    }
+
+    // Nothing is off by more than half a scale (and the rounding of one product), whatever the
+    // magnitude of the row; the largest magnitude is the scale times 127.
+    void int8RowsAreHalfAScaleFromTheirValues() {
+        for (int exponent = -120; exponent <= 120; exponent += 3) {
+            std::vector<float> row = randomValues(64, static_cast<uint64_t>(exponent + 200));
+            double largest = 0;
+            for (float& value : row) {
+                value = std::ldexp(value, exponent);
+                largest = std::max(largest, std::abs(static_cast<double>(value)));
+            }
+            std::vector<int8_t> values(64);
+            const double scale = storeInt8Row(row.data(), 64, values.data());
+            if (largest < 127. * FLT_MIN) {
+                QCOMPARE(scale, 0.);
+                continue;
+            }
+            QVERIFY(std::abs(scale * 127 - largest) <= largest * 0x1p-23);
+            for (size_t d = 0; d < 64; ++d) {
+                QVERIFY(std::abs(values[d] * scale - row[d]) <= scale * (0.5 + 1e-4));
+            }
         }
     }
 
@@ -246,6 +311,29 @@ class CpuOpsTest : public QObject {
         QCOMPARE(output, (std::vector<float>{5, 6, 1, 2}));
     }
 
+    // Values and scales lie where the layout says, and the pool has the bytes that the formula
+    // 2 L H_kv (D + 4) gives for each token.
+    void int8PoolsEndWithTheirScales() {
+        PagedKvView kv;
+        kv.dtype = DataType::kInt8;
+        kv.num_layers = 3;
+        kv.num_blocks = 5;
+        kv.block_size = 4;
+        kv.num_kv_heads = 2;
+        kv.head_dim = 7;
+        QCOMPARE(kv.numBytes(), int64_t{5 * 4} * 2 * 3 * 2 * (7 + 4));
+        std::vector<float> pool(static_cast<size_t>(kv.numBytes()) / sizeof(float));
+        kv.data = reinterpret_cast<std::byte*>(pool.data());
+        const auto begin = reinterpret_cast<std::byte*>(kv.scales()) - kv.data;
+        QCOMPARE(int64_t{begin}, int64_t{3 * 2 * 5 * 4 * 2 * 7});
+        QCOMPARE(kv.rowIndex(2, PagedKvView::kValue, 19, 1), kv.numRows() - 1);
+        QCOMPARE(kv.rowIndex(1, PagedKvView::kKey, 6, 1), int64_t{((1 * 2 + 0) * 20 + 6) * 2 + 1});
+        // Values that end inside a float: the scales begin with the next one.
+        kv.num_layers = kv.num_blocks = kv.block_size = kv.num_kv_heads = kv.head_dim = 1;
+        QCOMPARE(reinterpret_cast<std::byte*>(kv.scales()) - kv.data, 4);
+        QCOMPARE(kv.numBytes(), int64_t{4 + 2 * 4});
+    }
+
     void writesGoToTheirSlotsAndNowhereElse() {
         PagedKvView kv;
         kv.num_layers = 2;
@@ -253,7 +341,7 @@ class CpuOpsTest : public QObject {
         kv.block_size = 4;
         kv.num_kv_heads = 2;
         kv.head_dim = 3;
-        for (const DataType dtype : {DataType::kF32, DataType::kF16, DataType::kBF16}) {
+        for (const DataType dtype : kKvDataTypes) {
             kv.dtype = dtype;
             std::vector<std::byte> pool(static_cast<size_t>(kv.numBytes()), std::byte{0xff});
             kv.data = pool.data();
@@ -274,25 +362,67 @@ class CpuOpsTest : public QObject {
             const int bytes = dataTypeBytes(dtype);
             size_t untouched = 0;
             for (const std::byte b : pool) untouched += b == std::byte{0xff};
-            QVERIFY(untouched >= pool.size() - static_cast<size_t>(3 * 2 * 3 * bytes));
+            QVERIFY(untouched >= pool.size() - static_cast<size_t>(3 * 2 * kvRowBytes(dtype, 3)));
             const auto stored = [&](int which, int slot, int head, int d) {
                 float wide = 0;
                 vectorPaths().widen(pool.data() + (kv.offset(1, which, slot, head) + d) * bytes,
                                     dtype, 1, &wide);
-                return wide;
+                if (dtype != DataType::kInt8) return wide;
+                return wide * kv.scales()[kv.rowIndex(1, which, slot, head)];
             };
             const double tolerance = dtype == DataType::kF32   ? 0
                                      : dtype == DataType::kF16 ? 1e-3
                                                                : 1e-2;
+            // int8 is off by a share of the row's largest magnitude; all here are below 3.
+            const double absolute = dtype == DataType::kInt8 ? 3. / 254 : 0;
             for (int d = 0; d < 3; ++d) {
                 const auto isClose = [&](float a, float b) {
-                    return std::abs(a - b) <= tolerance * std::abs(b);
+                    return std::abs(a - b) <= tolerance * std::abs(b) + absolute;
                 };
                 QVERIFY(isClose(stored(PagedKvView::kKey, 5, 0, d), key[static_cast<size_t>(d)]));
                 QVERIFY(isClose(stored(PagedKvView::kValue, 6, 0, d),
                                 value[static_cast<size_t>(6 + d)]));
                 QVERIFY(
                     isClose(stored(PagedKvView::kKey, 7, 1, d), key[static_cast<size_t>(3 + d)]));
+            }
+        }
+    }
+
+    void copiesTakeTheScalesAlong() {
+        PagedKvView kv;
+        kv.dtype = DataType::kInt8;
+        kv.num_layers = 2;
+        kv.num_blocks = 4;
+        kv.block_size = 3;
+        kv.num_kv_heads = 2;
+        kv.head_dim = 5;
+        const auto random = randomValues(static_cast<size_t>(kv.numBytes()) / sizeof(float), 10);
+        std::vector<float> pool = random;
+        kv.data = reinterpret_cast<std::byte*>(pool.data());
+        PagedKvView before = kv;
+        std::vector<float> pool_before = random;
+        before.data = reinterpret_cast<std::byte*>(pool_before.data());
+        const std::vector<int32_t> source{1, 0}, target{3, 2}, num_slots{2, 3};
+        CopyBlocksParams p;
+        p.source = source.data();
+        p.target = target.data();
+        p.num_slots = num_slots.data();
+        p.num_pairs = 2;
+        p.kv = kv;
+        Runner runner(1);
+        copyBlocksCpu(p, runner.context);
+        const std::vector<int> came_from{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 11};
+        for (int layer = 0; layer < 2; ++layer) {
+            for (int which = 0; which < 2; ++which) {
+                for (int slot = 0; slot < 12; ++slot) {
+                    for (int head = 0; head < 2; ++head) {
+                        const int64_t at = kv.rowIndex(layer, which, slot, head);
+                        const int64_t from = before.rowIndex(
+                            layer, which, came_from[static_cast<size_t>(slot)], head);
+                        QCOMPARE(kv.scales()[at], before.scales()[from]);
+                        QVERIFY(std::memcmp(kv.data + at * 5, before.data + from * 5, 5) == 0);
+                    }
+                }
             }
         }
     }

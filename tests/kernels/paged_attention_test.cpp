@@ -31,10 +31,12 @@ struct Shape {
     int num_kv_heads;
     int block_size;
     DataType dtype;
+    int window = 0;
 };
 
 // Sequences of ragged lengths in a pool whose blocks are handed out in random order. Whatever no
-// token owns is NaN: a kernel that reads one slot too many cannot hide it.
+// token owns is NaN, and so is what no row sees through its window: a kernel that reads one slot
+// too many cannot hide it. Blocks that no row sees are -1 in the table.
 struct Problem {
     PagedAttentionParams params;
     std::vector<std::byte> pool;
@@ -87,15 +89,18 @@ struct Problem {
                 const int64_t slot = int64_t{block_id} * kv.block_size + i % kv.block_size;
                 for (int part = 0; part < 2; ++part) {
                     for (int h = 0; h < kv.num_kv_heads; ++h) {
-                        for (int d = 0; d < kv.head_dim; ++d) {
-                            store(kv.offset(1, part, slot, h) + d, normal(random));
-                        }
+                        std::vector<float> values(static_cast<size_t>(kv.head_dim));
+                        for (float& value : values) value = normal(random);
+                        storeRow(kv.rowIndex(1, part, slot, h), values);
                     }
                 }
             }
         }
         for (int s = 0; s < num_seqs; ++s) addRow(s, seq_lens[static_cast<size_t>(s)]);
         for (int i = num_prefill_rows; i > 0; --i) addRow(num_seqs - 1, seq_lens.back() - i + 1);
+
+        params.window = shape.window;
+        for (int s = 0; s < num_seqs; ++s) hideUnseen(s, seq_lens[static_cast<size_t>(s)]);
 
         params.num_rows = static_cast<int>(row_to_seq.size());
         params.num_seqs = num_seqs;
@@ -112,13 +117,56 @@ struct Problem {
     }
     Problem(const Problem&) = delete;
 
-    void store(int64_t index, float value) {
-        if (params.kv.dtype == DataType::kF32) {
-            std::memcpy(pool.data() + index * 4, &value, 4);
-        } else {
-            const uint16_t bits =
-                params.kv.dtype == DataType::kF16 ? floatToHalf(value) : floatToBfloat16(value);
-            std::memcpy(pool.data() + index * 2, &bits, 2);
+    void storeRow(int64_t row_idx, const std::vector<float>& values) {
+        const DataType dtype = params.kv.dtype;
+        const int64_t first = row_idx * params.kv.head_dim;
+        float scale = 0;
+        for (const float value : values) scale = std::max(scale, std::abs(value) / 127);
+        for (size_t d = 0; d < values.size(); ++d) {
+            std::byte* target =
+                pool.data() + (first + static_cast<int64_t>(d)) * dataTypeBytes(dtype);
+            if (dtype == DataType::kF32) {
+                std::memcpy(target, &values[d], 4);
+            } else if (dtype == DataType::kInt8) {
+                *target = static_cast<std::byte>(std::lrint(values[d] / scale));
+            } else {
+                const uint16_t bits =
+                    dtype == DataType::kF16 ? floatToHalf(values[d]) : floatToBfloat16(values[d]);
+                std::memcpy(target, &bits, 2);
+            }
+        }
+        if (dtype == DataType::kInt8) params.kv.scales()[row_idx] = scale;
+    }
+
+    void hideUnseen(int seq_idx, int seq_len) {
+        const PagedKvView& kv = params.kv;
+        const size_t row_values = static_cast<size_t>(kv.num_kv_heads) * kv.head_dim;
+        const auto seen = [&](int position) {
+            for (size_t r = 0; r < row_to_seq.size(); ++r) {
+                const int own = context_lens[r] - 1;
+                if (row_to_seq[r] == seq_idx && position <= own &&
+                    (params.window == 0 || position > own - params.window)) {
+                    return true;
+                }
+            }
+            return false;
+        };
+        for (int begin = 0; begin < seq_len; begin += kv.block_size) {
+            int32_t& block_id = block_tables[static_cast<size_t>(
+                seq_idx * params.max_blocks_per_seq + begin / kv.block_size)];
+            bool any_seen = false;
+            for (int i = begin; i < std::min(seq_len, begin + kv.block_size); ++i) {
+                any_seen |= seen(i);
+                if (seen(i)) continue;
+                const int64_t slot = int64_t{block_id} * kv.block_size + i % kv.block_size;
+                for (const int part : {PagedKvView::kKey, PagedKvView::kValue}) {
+                    std::memset(pool.data() + kv.offset(1, part, slot, 0) * dataTypeBytes(kv.dtype),
+                                0xff, row_values * static_cast<size_t>(dataTypeBytes(kv.dtype)));
+                    if (kv.dtype != DataType::kInt8) continue;
+                    std::fill_n(kv.scales() + kv.rowIndex(1, part, slot, 0), kv.num_kv_heads, NAN);
+                }
+            }
+            if (!any_seen) block_id = -1;
         }
     }
 
@@ -171,13 +219,15 @@ class PagedAttentionTest : public QObject {
         QTest::addColumn<int>("num_kv_heads");
         QTest::addColumn<int>("block_size");
         QTest::addColumn<int>("dtype");
+        QTest::addColumn<int>("window");
         const auto add = [](const Shape& s) {
-            QTest::addRow("head_dim %d, heads %d/%d, block %d, %s", s.head_dim, s.num_heads,
-                          s.num_kv_heads, s.block_size, dataTypeName(s.dtype))
+            QTest::addRow("head_dim %d, heads %d/%d, block %d, %s, window %d", s.head_dim,
+                          s.num_heads, s.num_kv_heads, s.block_size, dataTypeName(s.dtype),
+                          s.window)
                 << s.head_dim << s.num_heads << s.num_kv_heads << s.block_size
-                << static_cast<int>(s.dtype);
+                << static_cast<int>(s.dtype) << s.window;
         };
-        for (const DataType dtype : {DataType::kF32, DataType::kF16}) {
+        for (const DataType dtype : kKvDataTypes) {
             for (const int block_size : {1, 3, 16, 256}) {
                 add({64, 4, 2, block_size, dtype});
             }
@@ -186,10 +236,13 @@ class PagedAttentionTest : public QObject {
                 add({head_dim, 4, 1, 16, dtype});
             }
             for (const int group : {3, 5, 7, 8}) add({32, 2 * group, 2, 16, dtype});
+            add({20, 4, 2, 16, dtype});  // no multiple of 8: no row is aligned
+            add({1, 2, 1, 3, dtype});
+            for (const int window : {1, 5, 32, 33, 100, 299, 300, 1000}) {
+                add({32, 4, 2, 16, dtype, window});
+            }
+            for (const int block_size : {1, 3, 256}) add({32, 2, 2, block_size, dtype, 40});
         }
-        add({64, 8, 2, 16, DataType::kBF16});
-        add({20, 4, 2, 16, DataType::kF16});  // no multiple of 8: no row is aligned
-        add({1, 2, 1, 3, DataType::kF32});
     }
 
     void agreesWithDenseReference() {
@@ -198,9 +251,10 @@ class PagedAttentionTest : public QObject {
         QFETCH(int, num_kv_heads);
         QFETCH(int, block_size);
         QFETCH(int, dtype);
-        Problem problem(
-            {head_dim, num_heads, num_kv_heads, block_size, static_cast<DataType>(dtype)}, kSeqLens,
-            kNumPrefillRows, 7);
+        QFETCH(int, window);
+        const DataType type = static_cast<DataType>(dtype);
+        Problem problem({head_dim, num_heads, num_kv_heads, block_size, type, window}, kSeqLens,
+                        kNumPrefillRows, 7);
         const std::vector<double> reference = attentionReference(problem.params);
         compare(
             problem, reference, [&] { pagedAttentionSimt(problem.params, context_); }, "simt");
@@ -210,7 +264,8 @@ class PagedAttentionTest : public QObject {
 
     void simtDoesNotDependOnLaneOrder() {
         for (const Shape& shape :
-             {Shape{64, 4, 2, 16, DataType::kF16}, Shape{80, 5, 1, 3, DataType::kF32}}) {
+             {Shape{64, 4, 2, 16, DataType::kF16}, Shape{80, 5, 1, 3, DataType::kF32},
+              Shape{32, 4, 2, 16, DataType::kInt8, 50}}) {
             Problem problem(shape, kSeqLens, kNumPrefillRows, 11);
             pagedAttentionSimt(problem.params, context_);
             const std::vector<float> forward = problem.output;
@@ -248,8 +303,10 @@ class PagedAttentionTest : public QObject {
     // DESIGN.md section 3: bit for bit the same alone and in a batch, for any block size and
     // threads.
     void cpuIsBatchInvariant() {
-        for (const DataType dtype : {DataType::kF32, DataType::kF16}) {
-            Problem problem({48, 6, 2, 16, dtype}, kSeqLens, kNumPrefillRows, 19);
+        for (int round = 0; round < 8; ++round) {
+            const DataType dtype = kKvDataTypes[static_cast<size_t>(round / 2)];
+            const int window = round % 2 * 45;
+            Problem problem({48, 6, 2, 16, dtype, window}, kSeqLens, kNumPrefillRows, 19);
             pagedAttentionCpu(problem.params, context_);
             const std::vector<float> together = problem.output;
 
@@ -271,11 +328,93 @@ class PagedAttentionTest : public QObject {
                 ThreadPool threads(num_threads);
                 ExecutionContext context{&threads, nullptr};
                 for (const int block_size : {1, 3, 16, 256}) {
-                    Problem other({48, 6, 2, block_size, dtype}, kSeqLens, kNumPrefillRows, 19);
+                    Problem other({48, 6, 2, block_size, dtype, window}, kSeqLens, kNumPrefillRows,
+                                  19);
                     QVERIFY(other.query == problem.query);
                     pagedAttentionCpu(other.params, context);
                     QVERIFY(std::memcmp(other.output.data(), together.data(),
                                         together.size() * sizeof(float)) == 0);
+                }
+            }
+        }
+    }
+
+    // A row that sees itself alone puts all its weight on its own V.
+    void aWindowOfOneGivesTheOwnValue() {
+        for (const DataType dtype : kKvDataTypes) {
+            Problem problem({48, 6, 2, 16, dtype, 1}, kSeqLens, 0, 29);
+            const PagedKvView& kv = problem.params.kv;
+            const auto check = [&](const char* name) {
+                for (int r = 0; r < problem.params.num_rows; ++r) {
+                    const int position = problem.context_lens[static_cast<size_t>(r)] - 1;
+                    const int64_t block_id = problem.block_tables[static_cast<size_t>(
+                        r * problem.params.max_blocks_per_seq + position / kv.block_size)];
+                    const int64_t slot = block_id * kv.block_size + position % kv.block_size;
+                    for (int head = 0; head < 6; ++head) {
+                        const int64_t row_idx = kv.rowIndex(1, PagedKvView::kValue, slot, head / 3);
+                        for (int d = 0; d < 48; ++d) {
+                            const std::byte* stored =
+                                kv.data + (row_idx * 48 + d) * dataTypeBytes(dtype);
+                            uint16_t bits;
+                            std::memcpy(&bits, stored, sizeof(bits));
+                            float value = 0;
+                            if (dtype == DataType::kF32) {
+                                std::memcpy(&value, stored, sizeof(value));
+                            } else if (dtype == DataType::kInt8) {
+                                value = kv.scales()[row_idx] *
+                                        static_cast<float>(static_cast<int8_t>(*stored));
+                            } else {
+                                value = dtype == DataType::kF16 ? halfToFloat(bits)
+                                                                : bfloat16ToFloat(bits);
+                            }
+                            QVERIFY2(problem.output[static_cast<size_t>((r * 6 + head) * 48 + d)] ==
+                                         value,
+                                     name);
+                        }
+                    }
+                }
+            };
+            pagedAttentionCpu(problem.params, context_);
+            check("cpu");
+            std::fill(problem.output.begin(), problem.output.end(), NAN);
+            pagedAttentionSimt(problem.params, context_);
+            check("simt");
+        }
+    }
+
+    void aWindowAsLongAsTheContextChangesNoBit() {
+        for (const DataType dtype : kKvDataTypes) {
+            Problem problem({48, 6, 2, 16, dtype}, kSeqLens, kNumPrefillRows, 31);
+            pagedAttentionCpu(problem.params, context_);
+            const std::vector<float> whole = problem.output;
+            problem.params.window = 300;
+            pagedAttentionCpu(problem.params, context_);
+            QVERIFY(problem.output == whole);
+        }
+    }
+
+    // A NaN that was written (int8: as the scale of its row) shows in the rows that see it, and in
+    // no other row of the same call.
+    void brokenValuesStayWithTheRowsThatSeeThem() {
+        for (const DataType dtype : kKvDataTypes) {
+            Problem problem({20, 2, 1, 4, dtype, 3}, {70}, 6, 37);
+            const PagedKvView& kv = problem.params.kv;
+            const int position = 67;  // seen by the rows at 67, 68 and 69
+            const int64_t slot = int64_t{problem.block_tables[position / 4]} * 4 + position % 4;
+            for (const int part : {PagedKvView::kKey, PagedKvView::kValue}) {
+                std::memset(
+                    problem.pool.data() + kv.offset(1, part, slot, 0) * dataTypeBytes(dtype), 0xff,
+                    static_cast<size_t>(20 * dataTypeBytes(dtype)));
+                if (dtype == DataType::kInt8) kv.scales()[kv.rowIndex(1, part, slot, 0)] = NAN;
+            }
+            for (const auto& attention : {pagedAttentionCpu, pagedAttentionSimt}) {
+                attention(problem.params, context_);
+                for (int r = 0; r < problem.params.num_rows; ++r) {
+                    const int own = problem.context_lens[static_cast<size_t>(r)] - 1;
+                    for (int i = 0; i < 40; ++i) {
+                        QCOMPARE(std::isnan(problem.output[static_cast<size_t>(r * 40 + i)]),
+                                 own >= position && own < position + 3);
+                    }
                 }
             }
         }
@@ -302,6 +441,11 @@ class PagedAttentionTest : public QObject {
         QVERIFY(refused([](PagedAttentionParams& p) { p.num_seqs = 1; }));
         QVERIFY(refused([](PagedAttentionParams& p) { p.kv.num_blocks = 1; }));
         QVERIFY(refused([](PagedAttentionParams& p) { p.max_blocks_per_seq = 1; }));
+        QVERIFY(refused([](PagedAttentionParams& p) { p.window = -1; }));
+        QVERIFY(refused([](PagedAttentionParams& p) {
+            p.kv.dtype = DataType::kInt8;
+            p.kv.data += 1;
+        }));
     }
 
     void cleanupTestCase() { qInfo("largest error of all: %.2g", worst_); }

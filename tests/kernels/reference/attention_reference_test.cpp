@@ -2,6 +2,7 @@
 #include "kernels/reference/attention_reference.h"
 
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include <QtTest>
@@ -67,6 +68,33 @@ class AttentionReferenceTest : public QObject {
         params.num_heads = 1;
         params.scale = 1.f;
         QCOMPARE(attentionReference(params), (std::vector<double>{7., -5., 4.5}));
+        params.window = 2;
+        QCOMPARE(attentionReference(params), (std::vector<double>{9., -5., 4.5}));
+        params.window = 1;
+        QCOMPARE(attentionReference(params), (std::vector<double>{12., -5., 6.}));
+    }
+
+    // Two positions, one head of one value: scores 0 · 7 and 0 · 9, so V counts half and half.
+    void int8IsReadTimesItsScale() {
+        alignas(float) std::byte pool[4 + 4 * sizeof(float)] = {};
+        PagedAttentionParams params;
+        params.kv = {pool, DataType::kInt8, 1, 1, 2, 1, 1};
+        const int8_t values[] = {7, 9, 100, -50};  // K, K, V, V
+        const float scales[] = {3.f, 2.f, 0.5f, 0.25f};
+        std::memcpy(pool, values, sizeof(values));
+        std::memcpy(pool + 4, scales, sizeof(scales));
+        const int32_t block_table = 0, row_to_seq = 0, context_len = 2;
+        const float query = 0.f;
+        params.query = &query;
+        params.block_tables = &block_table;
+        params.max_blocks_per_seq = 1;
+        params.row_to_seq = &row_to_seq;
+        params.context_lens = &context_len;
+        params.num_rows = 1;
+        params.num_seqs = 1;
+        params.num_heads = 1;
+        params.scale = 1.f;
+        QCOMPARE(attentionReference(params), (std::vector<double>{(50. - 12.5) / 2}));
     }
 };
 

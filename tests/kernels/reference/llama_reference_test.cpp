@@ -129,6 +129,10 @@ class LlamaReferenceTest : public QObject {
         };
         verifyNear(llamaReference(tiny.model, {0}, true, DataType::kF16),
                    normed(3 + rounded(n[0]), 4 + rounded(n[1])));
+        // n is (3, 4) · √2 / 5: the larger value is 127 scales, the smaller 95.25 of them.
+        const float scale = static_cast<float>(n[1]) / 127.f;
+        verifyNear(llamaReference(tiny.model, {0}, true, DataType::kInt8),
+                   normed(3 + 95. * scale, 4 + 127. * scale));
     }
 
     void impossibleModelsAreRefused() {
