@@ -26,9 +26,9 @@ struct ModelConfig {
 
     // A plane is one (layer, KV head); DESIGN.md section 3.
     int numPlanes() const { return num_layers * num_kv_heads; }
-    // Bytes of K and V of one token over all layers.
+    // Bytes of K and V of one token over all layers, the scales of int8 included.
     int64_t kvBytesPerToken(DataType kv_dtype) const {
-        return int64_t{2} * num_layers * num_kv_heads * head_dim * dataTypeBytes(kv_dtype);
+        return int64_t{2} * num_layers * num_kv_heads * kvRowBytes(kv_dtype, head_dim);
     }
 };
 
@@ -36,7 +36,7 @@ struct ModelConfig {
 struct CacheConfig {
     int block_size = 16;                 // tokens per block, 1 … 256
     int num_blocks = 0;                  // blocks in the pool
-    DataType kv_dtype = DataType::kF16;  // storage type of K and V: f32 or f16
+    DataType kv_dtype = DataType::kF16;  // storage type of K and V
 };
 
 struct EngineConfig {

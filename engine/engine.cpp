@@ -51,9 +51,6 @@ void checkConfig(const EngineConfig& config) {
                                                        std::to_string(config.token_budget) +
                                                        " lets nothing run; give it at least 1");
     }
-    if (config.cache.kv_dtype == DataType::kBF16) {
-        throw EngineError(ErrorKind::kUnsupported, "K/V in bf16 is not built yet; use f32 or f16");
-    }
 }
 
 }  // namespace

@@ -364,8 +364,8 @@ LessonRun readRun(ObjectReader& reader, const std::string& lesson_id) {
     CacheConfig& cache = run.config.engine.cache;
     cache.block_size = static_cast<int>(reader.wholeOr("block_size", 1, 256, 16));
     cache.num_blocks = static_cast<int>(reader.wholeOr("num_blocks", 0, 1'000'000, 0));
-    cache.kv_dtype = reader.choiceOr("kv_dtype", {"f16", "f32"}, "f16") == "f32" ? DataType::kF32
-                                                                                 : DataType::kF16;
+    cache.kv_dtype =
+        *dataTypeFromName(reader.choiceOr("kv_dtype", {"f32", "f16", "bf16", "int8"}, "f16"));
     run.config.engine.token_budget =
         static_cast<int>(reader.wholeOr("token_budget", 1, 100'000, 512));
     GenerationRequest request;

@@ -8,6 +8,7 @@
 #include "app/cli/later_options.h"
 #include "app/cli/option_text.h"
 #include "engine/error.h"
+#include "engine/sizing/kv_size.h"
 
 namespace kvlab {
 
@@ -18,7 +19,7 @@ EngineConfig EngineOptions::engineConfig() const {
     }
     EngineConfig config;
     config.backend = backend.value_or("auto");
-    config.cache.kv_dtype = kv_dtype == "f32" ? DataType::kF32 : DataType::kF16;
+    config.cache.kv_dtype = parseKvDtype(kv_dtype.value_or("f16"));
     config.cache.block_size = static_cast<int>(parseWhole("--block-size", block_size, 1, 256, 16));
     // Slots are numbered with 32 bits.
     const int64_t most_blocks = std::numeric_limits<int32_t>::max() / config.cache.block_size;
@@ -34,7 +35,7 @@ void addEngineOptions(CLI::App& app, EngineOptions& options) {
         ->type_name("F.gguf");
     addChoice(app, "--backend", &options.backend, {"auto", "cpu"}, {"cuda", "simt"},
               "where the model runs");
-    addChoice(app, "--kv-dtype", &options.kv_dtype, {"f32", "f16"}, {"bf16", "int8"},
+    addChoice(app, "--kv-dtype", &options.kv_dtype, {"f32", "f16", "bf16", "int8"}, {},
               "storage of K and V, default f16");
     app.add_option("--block-size", options.block_size, "tokens per block, 1 to 256, default 16")
         ->type_name("B");

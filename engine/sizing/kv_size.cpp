@@ -64,8 +64,8 @@ struct LayerBytes {
 LayerBytes layerBytes(const KvShape& shape, KvDtype dtype) {
     LayerBytes bytes;
     const bool is_int8 = dtype == KvDtype::kInt8;
-    const int64_t value_bytes = dtype == KvDtype::kF32 ? 4 : is_int8 ? 1 : 2;
-    static constexpr int64_t kScaleBytes = 4;  // one f32 per token and plane
+    const int64_t value_bytes = dataTypeBytes(dtype);
+    static constexpr int64_t kScaleBytes = 4;  // kvRowBytes() says so too, without checks
     const bool is_latent = shape.latent_dim != 0;
     checkAtLeast("the number of layers", shape.num_layers, 1);
     checkAtLeast("the number of local layers", shape.num_local_layers, 0);
@@ -96,24 +96,8 @@ LayerBytes layerBytes(const KvShape& shape, KvDtype dtype) {
 
 }  // namespace
 
-const char* kvDtypeName(KvDtype dtype) {
-    switch (dtype) {
-        case KvDtype::kF32:
-            return "f32";
-        case KvDtype::kF16:
-            return "f16";
-        case KvDtype::kBF16:
-            return "bf16";
-        case KvDtype::kInt8:
-            return "int8";
-    }
-    return "?";
-}
-
 KvDtype parseKvDtype(std::string_view name) {
-    for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kF16, KvDtype::kBF16, KvDtype::kInt8}) {
-        if (name == kvDtypeName(dtype)) return dtype;
-    }
+    if (const auto dtype = dataTypeFromName(name)) return *dtype;
     fail("there is no K/V type " + quotedForMessage(name) + "; use f32, f16, bf16 or int8");
 }
 

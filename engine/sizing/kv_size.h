@@ -26,10 +26,10 @@ struct Quantity {
     std::string substituted;  // "2 · 80 · 8 · 128 · 2 = 327,680"
 };
 
-// Storage type of K and V; kInt8 keeps one f32 scale per token and plane.
-enum class KvDtype : uint8_t { kF32, kF16, kBF16, kInt8 };
-const char* kvDtypeName(KvDtype dtype);       // "f32", "f16", "bf16", "int8"
-KvDtype parseKvDtype(std::string_view name);  // the reverse
+// Storage type of K and V; kInt8 keeps one f32 scale per token and plane, for K and for V.
+using KvDtype = DataType;
+// "f32", "f16", "bf16", "int8"; anything else is refused by name.
+KvDtype parseKvDtype(std::string_view name);
 
 // What decides a model's KV size; heads (num_kv_heads, head_dim) or MLA (latent_dim).
 struct KvShape {

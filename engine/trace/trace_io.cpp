@@ -396,14 +396,10 @@ RunInfo infoFromJson(const json& object) {
     if (!cache.is_object()) refuse("field \"cache\" is not an object");
     info.cache.block_size = static_cast<int>(getInt(cache, "block_size", 1, 256));
     info.cache.num_blocks = static_cast<int>(getInt(cache, "num_blocks", 1, kMaxTraceBlocks));
-    const std::string dtype = getString(cache, "kv_dtype");
-    if (dtype == "f32") {
-        info.cache.kv_dtype = DataType::kF32;
-    } else if (dtype == "f16") {
-        info.cache.kv_dtype = DataType::kF16;
-    } else {
-        refuse("unknown KV type \"" + dtype.substr(0, 20) + "\"");
-    }
+    const std::string dtype_name = getString(cache, "kv_dtype");
+    const auto dtype = dataTypeFromName(dtype_name);
+    if (!dtype) refuse("unknown KV type \"" + dtype_name.substr(0, 20) + "\"");
+    info.cache.kv_dtype = *dtype;
     const json& sampling = field(object, "sampling");
     if (!sampling.is_object()) refuse("field \"sampling\" is not an object");
     info.sampling.temperature = static_cast<float>(getNumber(sampling, "temperature"));

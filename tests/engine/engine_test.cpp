@@ -91,7 +91,7 @@ class EngineTest : public QObject {
         const auto below = [&](int n) {
             return static_cast<int>(random() % static_cast<uint64_t>(n));
         };
-        for (const DataType kv_dtype : {DataType::kF32, DataType::kF16}) {
+        for (const DataType kv_dtype : kKvDataTypes) {
             const std::vector<EngineRequest> mix{requestOf(37, 3, 9, 11), requestOf(1, 1, 14, 12),
                                                  requestOf(64, 2, 5, 13), requestOf(90, 1, 12, 14)};
             std::vector<Recorded> alone;

@@ -47,7 +47,7 @@ QByteArray validJson() {
   "id": "sample", "order": 3,
   "runs": [{"id": "a", "prompt_tokens": 20, "max_tokens": 5, "samples": 2, "ignore_eos": true,
             "temperature": 0.5, "top_k": 3, "top_p": 0.9, "seed": 7, "block_size": 4, "num_blocks": 99,
-            "kv_dtype": "f32", "token_budget": 64},
+            "kv_dtype": "int8", "token_budget": 64},
            {"id": "b", "prompt_tokens": 21, "max_tokens": 5}],
   "claims": [{"id": "held", "run": "a", "minus_run": "b", "metric": "tokens_held",
               "unit": "tokens", "quoted": 24.5, "tolerance": 0.5, "provenance": "built_in"},
@@ -112,7 +112,7 @@ void LessonLoaderTest::everyFieldArrives() {
     QCOMPARE(request.corpus_seed, uint64_t(7));
     QCOMPARE(run.engine.cache.block_size, 4);
     QCOMPARE(run.engine.cache.num_blocks, 99);
-    QVERIFY(run.engine.cache.kv_dtype == DataType::kF32);
+    QVERIFY(run.engine.cache.kv_dtype == DataType::kInt8);
     QCOMPARE(run.engine.token_budget, 64);
 
     QCOMPARE(lesson.claims.size(), size_t(2));

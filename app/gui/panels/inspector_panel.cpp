@@ -197,8 +197,12 @@ void InspectorPanel::showBlock(BlockId id) {
             .arg(state.block_size)
             .arg(formatBytes(token_bytes), formatBytes(token_bytes * state.block_size)),
         Provenance::kDerived,
-        tr("slots × 2 (K and V) × layers × KV heads × head size × bytes per value = "
-           "%1 × 2 × %2 × %3 × %4 × %5 = %6")
+        (info.cache.kv_dtype == DataType::kInt8
+             ? tr("slots × 2 (K and V) × layers × KV heads × (head size × bytes per value + 4 of "
+                  "the "
+                  "scale) = %1 × 2 × %2 × %3 × (%4 × %5 + 4) = %6")
+             : tr("slots × 2 (K and V) × layers × KV heads × head size × bytes per value = "
+                  "%1 × 2 × %2 × %3 × %4 × %5 = %6"))
             .arg(state.block_size)
             .arg(info.model.num_layers)
             .arg(info.model.num_kv_heads)

@@ -87,8 +87,6 @@ void ExitCodesTest::laterRoomsSaySo_data() {
                                         {"--gqa", "sum"},
                                         {"--prefix-cache", "hash"},
                                         {"--prefix-cache", "radix"},
-                                        {"--kv-dtype", "bf16"},
-                                        {"--kv-dtype", "int8"},
                                         {"--backend", "cuda"},
                                         {"--backend", "simt"},
                                         {"--host-blocks", "100"},

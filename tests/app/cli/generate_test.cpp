@@ -19,6 +19,7 @@ class GenerateTest : public QObject {
     void promptsComeFromTextAndFile();
     void readableOutputNamesTheAccount();
     void blockSizesAndThreadsChangeNoToken();
+    void everyKvTypeHasItsBytes();
     void traceIsWrittenAndIntact();
     void traceNeverReplacesTheModel();
     void badCalls_data();
@@ -172,6 +173,19 @@ void GenerateTest::blockSizesAndThreadsChangeNoToken() {
         KVLAB_VERIFY_SUCCESS(result);
         QVERIFY2(result.json()["token_ids"] == base.json()["token_ids"],
                  qPrintable(variant.join(' ')));
+    }
+}
+
+// 2 blocks of 16 tokens; K and V of 2 layers and 2 KV heads; 8 values each, in int8 with a scale.
+void GenerateTest::everyKvTypeHasItsBytes() {
+    for (const auto& [name, row_bytes] : {std::pair{"f32", 32}, std::pair{"f16", 16},
+                                          std::pair{"bf16", 16}, std::pair{"int8", 12}}) {
+        const CliResult result =
+            generate({"--prompt-tokens", "20", "--max-tokens", "5", "--ignore-eos", "--blocks", "2",
+                      "--block-size", "16", "--kv-dtype", name, "--json"});
+        KVLAB_VERIFY_SUCCESS(result);
+        QCOMPARE(result.json()["metrics"].toObject()["device_bytes"].toInt(),
+                 2 * 16 * 2 * 2 * 2 * row_bytes);
     }
 }
 

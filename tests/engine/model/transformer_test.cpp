@@ -19,6 +19,12 @@ namespace {
 
 constexpr double kTolerance = 1e-4;  // max |a - b| / max |b|
 
+// A K or V on the edge between two stored values may round the other way here than in the
+// reference, and then moves a logit by more than arithmetic does.
+double toleranceOf(DataType kv_dtype) {
+    return kv_dtype == DataType::kF32 ? kTolerance : 10 * kTolerance;
+}
+
 ReferenceWeights reference(const WeightMatrix& matrix) { return {matrix.data, matrix.dtype}; }
 
 LlamaReferenceModel reference(const ModelWeights& weights) {
@@ -138,16 +144,15 @@ class TransformerTest : public QObject {
         config.rope_base = static_cast<float>(rope_base);
         const auto weights = ModelWeights::random(config, 7, tied, static_cast<DataType>(dtype));
         const std::vector<int32_t> tokens = randomTokens(75, config.vocab_size, 3);
-        for (const DataType kv_dtype : {DataType::kF32, DataType::kF16}) {
+        for (const DataType kv_dtype : kKvDataTypes) {
             const auto expected = llamaReference(
                 reference(*weights), tokens, true,
                 kv_dtype == DataType::kF32 ? std::nullopt : std::optional<DataType>(kv_dtype));
             for (const int block_size : {1, 16, 100}) {
                 const auto logits = engineLogits(weights, tokens, kv_dtype, block_size, 32);
                 const double error = relativeError(logits, expected);
-                // K/V that round the other way move a logit by more than arithmetic does.
-                const double tolerance = kv_dtype == DataType::kF32 ? kTolerance : 10 * kTolerance;
-                QVERIFY2(error <= tolerance, qPrintable(QString::number(error)));
+                QVERIFY2(error <= toleranceOf(kv_dtype),
+                         qPrintable(QString("%1: %2").arg(dataTypeName(kv_dtype)).arg(error)));
             }
         }
     }
@@ -161,11 +166,17 @@ class TransformerTest : public QObject {
             true);
         std::vector<int32_t> tokens;
         for (const TokenId id : ids) tokens.push_back(id.value);
-        const auto expected = llamaReference(reference(*model.weights), tokens, true);
-        const auto logits = engineLogits(model.weights, tokens, DataType::kF32, 16, 512);
-        const double error = relativeError(logits, expected);
-        QVERIFY2(error <= kTolerance, qPrintable(QString::number(error)));
-        qInfo("largest relative error %.2e", error);
+        const auto exact = llamaReference(reference(*model.weights), tokens, true);
+        for (const DataType kv_dtype : kKvDataTypes) {
+            const auto expected = llamaReference(reference(*model.weights), tokens, true, kv_dtype);
+            const auto logits = engineLogits(model.weights, tokens, kv_dtype, 16, 512);
+            const double error = relativeError(logits, expected);
+            QVERIFY2(error <= toleranceOf(kv_dtype),
+                     qPrintable(QString("%1: %2").arg(dataTypeName(kv_dtype)).arg(error)));
+            // The loss is reported, not judged: it belongs to the type, not to the code.
+            qInfo("K/V in %s: %.1e from the reference that stores the same, %.1e from exact K/V",
+                  dataTypeName(kv_dtype), error, relativeError(logits, exact));
+        }
     }
 };
 

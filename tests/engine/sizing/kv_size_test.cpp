@@ -114,7 +114,7 @@ class KvSizeTest : public QObject {
         QCOMPARE(int8.formula, std::string("2 · L · H_kv · (D + 4)"));
         QCOMPARE(int8.substituted, std::string("2 · 32 · 8 · (128 + 4) = 67,584"));
         for (const char* name : {"f32", "f16", "bf16", "int8"}) {
-            QCOMPARE(std::string(kvDtypeName(parseKvDtype(name))), std::string(name));
+            QCOMPARE(std::string(dataTypeName(parseKvDtype(name))), std::string(name));
         }
         expectError(ErrorKind::kBadArgument, "\"fp8\"", [] { parseKvDtype("fp8"); });
     }
@@ -157,8 +157,11 @@ class KvSizeTest : public QObject {
         config.num_kv_heads = 2;
         config.head_dim = 64;
         QCOMPARE(kvBytesPerToken(KvShape::of(config), KvDtype::kF16).value, int64_t{2048});
-        QCOMPARE(kvBytesPerToken(KvShape::of(config), KvDtype::kF16).value,
-                 config.kvBytesPerToken(DataType::kF16));
+        for (const DataType dtype : kKvDataTypes) {
+            QCOMPARE(kvBytesPerToken(KvShape::of(config), dtype).value,
+                     config.kvBytesPerToken(dtype));
+        }
+        QCOMPARE(config.kvBytesPerToken(DataType::kInt8), int64_t{2 * 4 * 2 * (64 + 4)});
     }
 
     void roundsBlocksUp() {

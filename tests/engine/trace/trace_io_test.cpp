@@ -96,6 +96,16 @@ class TraceIoTest : public QObject {
         QCOMPARE(trace.log->piece(TokenId(2)), std::string("\xE2\x82"));
     }
 
+    void everyKvTypeIsReadBack() {
+        for (const DataType dtype : kKvDataTypes) {
+            RunInfo info = loadTrace(path_.toStdString()).log->info();
+            info.cache.kv_dtype = dtype;
+            const QString path = folder_.filePath(QString("%1.trace").arg(dataTypeName(dtype)));
+            TraceWriter(path.toStdString(), info).finish();
+            QVERIFY(loadTrace(path.toStdString()).log->info().cache.kv_dtype == dtype);
+        }
+    }
+
     void everyTruncationOpensUpToTheDamage() {
         const QByteArray whole = readAll(path_);
         const QString cut = folder_.filePath("cut.trace");
