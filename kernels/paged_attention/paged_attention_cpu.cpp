@@ -46,9 +46,9 @@ struct Scratch {
 
 // K or V of one position, widened; returns the factor that is still to be applied. One factor per
 // score and weight is cheaper than one per value, and 1 changes no bit.
-float loadRow(const PagedKvView& kv, int64_t row_idx, float* values) {
+float loadRow(const VectorPaths& paths, const PagedKvView& kv, int64_t row_idx, float* values) {
     const std::byte* stored = kv.data + row_idx * kv.head_dim * dataTypeBytes(kv.dtype);
-    vectorPaths().widen(stored, kv.dtype, kv.head_dim, values);
+    paths.widen(stored, kv.dtype, kv.head_dim, values);
     return kv.dtype == DataType::kInt8 ? kv.scales()[row_idx] : 1.f;
 }
 
@@ -97,10 +97,10 @@ void attendGroup(const PagedAttentionParams& p,
                 static_cast<int64_t>(table[position / p.kv.block_size]) * p.kv.block_size +
                 position % p.kv.block_size;
             scratch.key_scale[j] =
-                loadRow(p.kv, p.kv.rowIndex(p.layer, PagedKvView::kKey, slot, kv_head),
+                loadRow(paths, p.kv, p.kv.rowIndex(p.layer, PagedKvView::kKey, slot, kv_head),
                         scratch.key.data() + int64_t{j} * padded);
             scratch.value_scale[j] =
-                loadRow(p.kv, p.kv.rowIndex(p.layer, PagedKvView::kValue, slot, kv_head),
+                loadRow(paths, p.kv, p.kv.rowIndex(p.layer, PagedKvView::kValue, slot, kv_head),
                         scratch.value.data() + int64_t{j} * padded);
         }
         for (int state_idx = 0; state_idx < num_states; ++state_idx) {
