@@ -95,7 +95,7 @@ struct Engine::Impl {
         }
     }
 
-    bool isEndOfText(TokenId token) const { return tokenizer && token == tokenizer->eos(); }
+    bool isEndOfText(TokenId token) const { return tokenizer && tokenizer->endsText(token); }
 
     void finish(Sequence& sequence, FinishReason reason) {
         sequence.phase = Phase::kFinished;

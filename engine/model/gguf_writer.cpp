@@ -322,6 +322,9 @@ void writeModelGguf(const ModelWeights& weights,
     setToken("tokenizer.ggml.eos_token_id", vocabulary.eos);
     writer.setBool("tokenizer.ggml.add_bos_token", vocabulary.add_bos);
     writer.setBool("tokenizer.ggml.add_space_prefix", vocabulary.add_space_prefix);
+    if (!vocabulary.chat_template.empty()) {
+        writer.setString("tokenizer.chat_template", vocabulary.chat_template);
+    }
 
     const auto addMatrix = [&](const std::string& name, const WeightMatrix& matrix) {
         writer.addTensor(name, {matrix.num_rows, matrix.num_cols}, matrix.dtype, matrix.data);

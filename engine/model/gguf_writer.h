@@ -75,6 +75,7 @@ struct GgufVocabulary {
     TokenId eos{2};
     bool add_bos = true;           // encode() puts `bos` first
     bool add_space_prefix = true;  // encode() puts a space before the first word
+    std::string chat_template;     // Jinja source; "": the key is left out
 
     // <unk>, <s>, </s>, the 256 bytes, the space mark ▁, then unused padding: enough to feed any
     // text to a generated model of `vocab_size` tokens. Below 260 tokens the bytes do not fit;

@@ -18,5 +18,7 @@ struct LoadedModel {
 std::string bundledModelPath();
 // "" loads the bundled model. Throws EngineError.
 LoadedModel loadModel(const std::string& path);
+// Likewise, without reading the weights.
+std::shared_ptr<const Tokenizer> loadTokenizer(const std::string& path);
 
 }  // namespace kvlab

@@ -12,29 +12,45 @@ namespace kvlab {
 
 class GgufFile;
 
-// SentencePiece (bpe) tokenizer stored in a GGUF file with tokenizer.ggml.model = "llama": greedy
-// merges by score, bytes as fallback, so every UTF-8 text encodes. Invalid UTF-8 encodes byte by
-// byte.
+// A run of text for Tokenizer::encode(). Text from outside is no markup.
+struct TextPart {
+    std::string text;
+    bool is_markup = false;  // control tokens spelt out in it become those tokens
+};
+
+// The tokenizer stored in a GGUF file. tokenizer.ggml.model = "llama": SentencePiece's bpe
+// (spm_tokenizer.h); "gpt2": byte-level BPE (bpe_tokenizer.h), cut as tokenizer.ggml.pre says
+// (pre_tokenizer.h). Every UTF-8 text encodes, and invalid UTF-8 byte by byte. add_eos_token is not
+// obeyed: a prompt is there to be continued.
 class Tokenizer {
   public:
-    // Throws EngineError kBadFile (inconsistent vocabulary) or kUnsupported (another tokenizer,
-    // named).
+    // Throws EngineError kBadFile (inconsistent vocabulary) or kUnsupported (another tokenizer or
+    // another way to cut text, named).
     static Tokenizer fromGguf(const GgufFile& file);
 
-    // `add_bos`: put the begin token first when the file asks for one.
+    // `add_bos`: put the begin token first when the file asks for one. Control tokens never come
+    // from `text`. Throws kBadArgument for a text above 64 MiB, or one with bytes that the
+    // vocabulary cannot spell.
     std::vector<TokenId> encode(std::string_view text, bool add_bos) const;
+    // Of the parts one after another, as if they were one text, except that control tokens are
+    // looked for within each part of markup, longest first.
+    std::vector<TokenId> encode(const std::vector<TextPart>& parts, bool add_bos) const;
     // Text of a token run. Bytes of an unfinished UTF-8 character are kept as they are.
     // `skip_leading_space`: drop the space that encode() put before the first word.
     std::string decode(const std::vector<TokenId>& tokens, bool skip_leading_space = true) const;
-    // Bytes that one token adds to the text ("▁key" gives " key"); "" for control tokens.
+    // Bytes that one token adds to the text ("▁key" and "Ġkey" give " key"); "" for control tokens.
     std::string piece(TokenId token) const;
-    // The vocabulary's own spelling ("▁key", "<0x0A>", "<s>").
+    // The vocabulary's own spelling ("▁key", "Ġkey", "<0x0A>", "<s>").
     const std::string& rawPiece(TokenId token) const;
 
     int vocabSize() const;
-    TokenId bos() const;
-    TokenId eos() const;
+    TokenId bos() const;  // not valid: the file names none
+    TokenId eos() const;  // likewise
+    // The end of the text, or of a chat turn: generation stops here.
+    bool endsText(TokenId token) const;
     bool isControl(TokenId token) const;
+    // Jinja source of the file's tokenizer.chat_template (chat_template.h); "": none.
+    const std::string& chatTemplate() const;
 
   private:
     struct Impl;

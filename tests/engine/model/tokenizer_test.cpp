@@ -292,8 +292,8 @@ class TokenizerTest : public QObject {
             expectError(kind, part, [&] { Tokenizer::fromGguf(*GgufFile::open(path())); });
         };
         expect(ErrorKind::kBadFile, "tokenizer.ggml.model is missing", [](GgufWriter&) {});
-        expect(ErrorKind::kUnsupported, "\"gpt2\"",
-               [](GgufWriter& w) { w.setString("tokenizer.ggml.model", "gpt2"); });
+        expect(ErrorKind::kUnsupported, "\"bert\"",
+               [](GgufWriter& w) { w.setString("tokenizer.ggml.model", "bert"); });
         expect(ErrorKind::kBadFile, "no tokens",
                [](GgufWriter& w) { w.setString("tokenizer.ggml.model", "llama"); });
         expect(ErrorKind::kBadFile, "tokenizer.ggml.tokens is not an array", [](GgufWriter& w) {
