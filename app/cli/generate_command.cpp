@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <memory>
 #include <unistd.h>
+#include <utility>
 
+#include "app/cli/chat_options.h"
 #include "app/cli/commands.h"
 #include "app/cli/engine_options.h"
 #include "app/cli/json_output.h"
@@ -24,7 +26,8 @@ namespace {
 
 struct GenerateOptions {
     EngineOptions engine;
-    std::optional<std::string> prompt, prompt_file, prompt_tokens;
+    std::optional<std::string> prompt, prompt_file, prompt_tokens, system;
+    bool chat = false;
     std::optional<std::string> samples, max_tokens, temperature, top_k, top_p, seed;
     std::optional<std::string> trace;
     bool ignore_eos = false;
@@ -66,6 +69,11 @@ RunConfig runConfigFrom(const GenerateOptions& options) {
                           "generate wants exactly one of --prompt, --prompt-file and "
                           "--prompt-tokens");
     }
+    checkChatOptions(options.chat, options.system);
+    if (options.chat && options.prompt_tokens) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--chat wants a text: give --prompt or --prompt-file");
+    }
     request.num_samples = static_cast<int>(parseWhole("--samples", options.samples, 1, 4096, 1));
     request.max_tokens =
         static_cast<int>(parseWhole("--max-tokens", options.max_tokens, 1, 1'000'000, 64));
@@ -94,6 +102,11 @@ RunConfig runConfigFrom(const GenerateOptions& options) {
     } else {
         request.prompt_text = options.prompt ? *options.prompt : readTextFile(*options.prompt_file);
         config.title = request.prompt_text->substr(0, request.prompt_text->find('\n'));
+        if (options.chat) {
+            const std::string text = *std::exchange(request.prompt_text, std::nullopt);
+            request.prompt_tokens =
+                chatTokens(*loadTokenizer(config.model_path), options.system, text);
+        }
     }
     config.requests.push_back(std::move(request));
     return config;
@@ -227,6 +240,7 @@ void addGenerateCommand(CLI::App& app) {
         ->add_option("--prompt-tokens", options->prompt_tokens,
                      "the first N tokens of a corpus document, begin token included")
         ->type_name("N");
+    addChatOptions(*command, options->chat, options->system);
     addEngineOptions(*command, options->engine);
     command->add_option("--samples", options->samples, "continuations to draw, default 1")
         ->type_name("N");
