@@ -3,15 +3,17 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kernels/data_type.h"
+#include "kernels/rope/rope.h"
 
 namespace kvlab {
 
 // Shape of a Llama-architecture decoder; read from the model file, never guessed.
 struct ModelConfig {
     std::string name;           // general.name of the file
-    std::string architecture;   // "llama"
+    std::string architecture;   // "llama", "mistral" (the same under another name), "qwen2"
     int num_layers = 0;         // transformer blocks
     int num_heads = 0;          // query heads per layer
     int num_kv_heads = 0;       // key/value heads per layer; divides num_heads
@@ -23,6 +25,17 @@ struct ModelConfig {
     int context_len = 0;        // tokens the model was trained on
     float rope_base = 10000.f;  // RoPE theta
     float rms_epsilon = 1e-5f;
+    RopeStyle rope_style = RopeStyle::kInterleaved;
+    float rope_scale = 1.f;            // linear scaling: positions times this, 1 / factor
+    std::vector<float> rope_divisors;  // [rope_dim / 2] of the frequencies (Llama 3.1); empty: 1
+    bool has_attention_bias = false;   // Q, K and V have biases (qwen2)
+    bool tied_output = false;          // the head is the token embedding
+    // Tokens that each layer sees, own token included; 0: all. Empty: all layers see everything.
+    std::vector<int> layer_windows;
+
+    int window(int layer) const {
+        return layer_windows.empty() ? 0 : layer_windows[static_cast<size_t>(layer)];
+    }
 
     // A plane is one (layer, KV head); DESIGN.md section 3.
     int numPlanes() const { return num_layers * num_kv_heads; }

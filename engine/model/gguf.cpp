@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -53,7 +54,7 @@ enum class ValueType : uint32_t {
 
 // Names of ggml's tensor types by number (specification: docs/gguf.md, enum ggml_type); only the
 // message needs them.
-std::string tensorTypeName(uint32_t type) {
+std::string ggmlTypeName(uint32_t type) {
     static const char* const kNames[] = {
         "F32",   "F16",        "Q4_0",       "Q4_1",       "Q4_2",     "Q4_3",     "Q5_0",
         "Q5_1",  "Q8_0",       "Q8_1",       "Q2_K",       "Q3_K",     "Q4_K",     "Q5_K",
@@ -63,6 +64,27 @@ std::string tensorTypeName(uint32_t type) {
         "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4"};
     if (type < std::size(kNames)) return kNames[type];
     return "number " + std::to_string(type);
+}
+
+std::optional<TensorType> tensorTypeByNumber(uint32_t type) {
+    switch (type) {
+        case 0:
+            return TensorType::kF32;
+        case 1:
+            return TensorType::kF16;
+        case 2:
+            return TensorType::kQ4_0;
+        case 8:
+            return TensorType::kQ8_0;
+        case 12:
+            return TensorType::kQ4_K;
+        case 14:
+            return TensorType::kQ6_K;
+        case 30:
+            return TensorType::kBF16;
+        default:
+            return std::nullopt;
+    }
 }
 
 [[noreturn]] void failBadFile(const std::string& path, const std::string& what) {
@@ -423,22 +445,20 @@ void GgufFile::Impl::readTensors(HeaderReader& reader, uint64_t num_tensors, uin
             tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(length));
         }
         const auto type = reader.readNumber<uint32_t>("a tensor's type");
-        switch (type) {
-            case 0:
-                tensor.dtype = DataType::kF32;
-                break;
-            case 1:
-                tensor.dtype = DataType::kF16;
-                break;
-            case 30:
-                tensor.dtype = DataType::kBF16;
-                break;
-            default:
-                throw EngineError(ErrorKind::kUnsupported,
-                                  quotedForMessage(path) + " stores the tensor " + shown_name +
-                                      " as " + tensorTypeName(type) +
-                                      ", but only F32, F16 and BF16 are supported; convert the "
-                                      "file to F16");
+        const std::optional<TensorType> known_type = tensorTypeByNumber(type);
+        if (!known_type) {
+            throw EngineError(ErrorKind::kUnsupported,
+                              quotedForMessage(path) + " stores the tensor " + shown_name + " as " +
+                                  ggmlTypeName(type) +
+                                  ", but only F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are "
+                                  "supported; convert the file to one of them");
+        }
+        tensor.type = *known_type;
+        if (tensor.shape.back() % tensorBlockValues(tensor.type) != 0) {
+            failBadFile(path, "the tensor " + shown_name + " has rows of " +
+                                  std::to_string(tensor.shape.back()) + " values, but " +
+                                  tensorTypeName(tensor.type) + " stores blocks of " +
+                                  std::to_string(tensorBlockValues(tensor.type)));
         }
         const auto offset = reader.readNumber<uint64_t>("a tensor's offset");
         if (offset % alignment != 0) {
@@ -446,8 +466,7 @@ void GgufFile::Impl::readTensors(HeaderReader& reader, uint64_t num_tensors, uin
                                   std::to_string(offset) + ", not at a multiple of " +
                                   std::to_string(alignment) + " bytes");
         }
-        const uint64_t num_bytes =
-            num_elements * static_cast<uint64_t>(dataTypeBytes(tensor.dtype));
+        const auto num_bytes = static_cast<uint64_t>(tensor.numBytes());
         extents.push_back({offset, num_bytes, tensors.size()});
         tensors.push_back(std::move(tensor));
     }

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/data_type.h"
+#include "kernels/tensor_type.h"
 
 namespace kvlab {
 
@@ -18,9 +18,10 @@ namespace kvlab {
 struct GgufTensor {
     std::string name;
     std::vector<int64_t> shape;
-    DataType dtype = DataType::kF32;
-    const std::byte* data = nullptr;  // into the mapped file, size num_elements * dataTypeBytes
+    TensorType type = TensorType::kF32;  // quantised: rows are a multiple of tensorBlockValues
+    const std::byte* data = nullptr;     // into the mapped file, numBytes() of it
     int64_t numElements() const;
+    int64_t numBytes() const { return tensorBytes(type, numElements()); }
 };
 
 using GgufValue = std::variant<bool,

@@ -47,13 +47,21 @@ void appendString(std::string& bytes, std::string_view text) {
 
 uint64_t alignedUp(uint64_t value) { return (value + kAlignment - 1) / kAlignment * kAlignment; }
 
-uint32_t tensorTypeNumber(DataType dtype) {
-    switch (dtype) {
-        case DataType::kF32:
+uint32_t tensorTypeNumber(TensorType type) {
+    switch (type) {
+        case TensorType::kF32:
             return 0;
-        case DataType::kF16:
+        case TensorType::kF16:
             return 1;
-        case DataType::kBF16:
+        case TensorType::kQ4_0:
+            return 2;
+        case TensorType::kQ8_0:
+            return 8;
+        case TensorType::kQ4_K:
+            return 12;
+        case TensorType::kQ6_K:
+            return 14;
+        case TensorType::kBF16:
             return 30;
         case DataType::kInt8:
             break;
@@ -167,6 +175,14 @@ void GgufWriter::setFloats(const std::string& key, const std::vector<float>& val
     addEntry(key, kTypeArray, bytes);
 }
 
+void GgufWriter::setBools(const std::string& key, const std::vector<bool>& values) {
+    std::string bytes;
+    appendNumber(bytes, kTypeBool);
+    appendNumber(bytes, uint64_t{values.size()});
+    for (const bool value : values) bytes += value ? '\1' : '\0';
+    addEntry(key, kTypeArray, bytes);
+}
+
 void GgufWriter::setInts(const std::string& key, const std::vector<int32_t>& values) {
     std::string bytes;
     appendNumber(bytes, kTypeInt32);
@@ -177,19 +193,28 @@ void GgufWriter::setInts(const std::string& key, const std::vector<int32_t>& val
 
 void GgufWriter::addTensor(const std::string& name,
                            std::vector<int64_t> shape,
-                           DataType dtype,
+                           TensorType type,
                            const void* data) {
-    int64_t num_bytes = dataTypeBytes(dtype);
+    int64_t num_values = 1;
     bool possible = !shape.empty() && shape.size() <= 4 && data != nullptr;
     for (const int64_t size : shape) {
-        possible = possible && size > 0 && !__builtin_mul_overflow(num_bytes, size, &num_bytes);
+        possible = possible && size > 0 && !__builtin_mul_overflow(num_values, size, &num_values);
     }
+    possible = possible && num_values <= std::numeric_limits<int64_t>::max() / 4;
     if (!possible) {
         throw EngineError(ErrorKind::kBadArgument,
                           "the tensor " + quotedForMessage(name) +
                               " needs data and one to four dimensions of at least one value");
     }
-    tensors_.push_back({name, std::move(shape), dtype, data, static_cast<uint64_t>(num_bytes)});
+    if (shape.back() % tensorBlockValues(type) != 0) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "the tensor " + quotedForMessage(name) + " has rows of " +
+                              std::to_string(shape.back()) + " values, but " +
+                              tensorTypeName(type) + " stores blocks of " +
+                              std::to_string(tensorBlockValues(type)));
+    }
+    tensors_.push_back(
+        {name, std::move(shape), type, data, static_cast<uint64_t>(tensorBytes(type, num_values))});
 }
 
 void GgufWriter::write(const std::string& path) const {
@@ -226,7 +251,7 @@ void GgufWriter::write(const std::string& path) const {
         for (size_t dim = tensor.shape.size(); dim-- > 0;) {  // innermost first in the file
             appendNumber(header, static_cast<uint64_t>(tensor.shape[dim]));
         }
-        appendNumber(header, tensorTypeNumber(tensor.dtype));
+        appendNumber(header, tensorTypeNumber(tensor.type));
         appendNumber(header, offset);
         offset = alignedUp(offset + tensor.num_bytes);
     }
@@ -277,6 +302,29 @@ GgufVocabulary GgufVocabulary::bytes(int vocab_size) {
     return vocabulary;
 }
 
+namespace {
+
+// One window size and, where not every layer has it, which layers do.
+void writeWindows(const ModelConfig& config, const std::string& architecture, GgufWriter& writer) {
+    int window = 0;
+    std::vector<bool> has_window;
+    for (int layer = 0; layer < config.num_layers; ++layer) {
+        has_window.push_back(config.window(layer) > 0);
+        if (has_window.back() && window != 0 && config.window(layer) != window) {
+            throw EngineError(ErrorKind::kBadArgument,
+                              "a model file has one size of sliding window, not several");
+        }
+        window = std::max(window, config.window(layer));
+    }
+    if (window == 0) return;
+    writer.setUint32(architecture + ".attention.sliding_window", static_cast<uint32_t>(window));
+    if (std::find(has_window.begin(), has_window.end(), false) != has_window.end()) {
+        writer.setBools(architecture + ".attention.sliding_window_pattern", has_window);
+    }
+}
+
+}  // namespace
+
 void writeModelGguf(const ModelWeights& weights,
                     const std::string& path,
                     const GgufVocabulary& vocabulary) {
@@ -290,10 +338,11 @@ void writeModelGguf(const ModelWeights& weights,
                               "; they must be the same");
     }
     GgufWriter writer;
+    const std::string architecture = config.architecture.empty() ? "llama" : config.architecture;
     const auto set = [&](const char* key, int value) {
-        writer.setUint32(std::string("llama.") + key, static_cast<uint32_t>(value));
+        writer.setUint32(architecture + "." + key, static_cast<uint32_t>(value));
     };
-    writer.setString("general.architecture", "llama");
+    writer.setString("general.architecture", architecture);
     writer.setString("general.name", config.name);
     set("block_count", config.num_layers);
     set("context_length", config.context_len);
@@ -305,8 +354,13 @@ void writeModelGguf(const ModelWeights& weights,
     set("attention.value_length", config.head_dim);
     set("rope.dimension_count", config.rope_dim);
     set("vocab_size", config.vocab_size);
-    writer.setFloat32("llama.rope.freq_base", config.rope_base);
-    writer.setFloat32("llama.attention.layer_norm_rms_epsilon", config.rms_epsilon);
+    writer.setFloat32(architecture + ".rope.freq_base", config.rope_base);
+    writer.setFloat32(architecture + ".attention.layer_norm_rms_epsilon", config.rms_epsilon);
+    if (config.rope_scale != 1.f) {
+        writer.setString(architecture + ".rope.scaling.type", "linear");
+        writer.setFloat32(architecture + ".rope.scaling.factor", 1.f / config.rope_scale);
+    }
+    writeWindows(config, architecture, writer);
 
     std::vector<int32_t> types;
     for (const TokenType type : vocabulary.types) types.push_back(static_cast<int32_t>(type));
@@ -327,11 +381,15 @@ void writeModelGguf(const ModelWeights& weights,
     }
 
     const auto addMatrix = [&](const std::string& name, const WeightMatrix& matrix) {
-        writer.addTensor(name, {matrix.num_rows, matrix.num_cols}, matrix.dtype, matrix.data);
+        writer.addTensor(name, {matrix.num_rows, matrix.num_cols}, matrix.type, matrix.data);
     };
     const auto addVector = [&](const std::string& name, const WeightMatrix& matrix) {
-        writer.addTensor(name, {matrix.num_cols}, matrix.dtype, matrix.data);
+        writer.addTensor(name, {matrix.num_cols}, matrix.type, matrix.data);
     };
+    if (!config.rope_divisors.empty()) {
+        writer.addTensor("rope_freqs.weight", {static_cast<int64_t>(config.rope_divisors.size())},
+                         TensorType::kF32, config.rope_divisors.data());
+    }
     addMatrix("token_embd.weight", weights.token_embedding);
     for (size_t layer_idx = 0; layer_idx < weights.layers.size(); ++layer_idx) {
         const LayerWeights& layer = weights.layers[layer_idx];
@@ -340,6 +398,11 @@ void writeModelGguf(const ModelWeights& weights,
         addMatrix(prefix + "attn_q.weight", layer.query);
         addMatrix(prefix + "attn_k.weight", layer.key);
         addMatrix(prefix + "attn_v.weight", layer.value);
+        if (config.has_attention_bias) {
+            addVector(prefix + "attn_q.bias", layer.query_bias);
+            addVector(prefix + "attn_k.bias", layer.key_bias);
+            addVector(prefix + "attn_v.bias", layer.value_bias);
+        }
         addMatrix(prefix + "attn_output.weight", layer.output);
         addVector(prefix + "ffn_norm.weight", layer.ffn_norm);
         addMatrix(prefix + "ffn_gate.weight", layer.gate);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/ids.h"
-#include "kernels/data_type.h"
+#include "kernels/tensor_type.h"
 
 namespace kvlab {
 
@@ -34,12 +34,14 @@ class GgufWriter {
     void setString(const std::string& key, std::string_view value);
     void setStrings(const std::string& key, const std::vector<std::string>& values);
     void setFloats(const std::string& key, const std::vector<float>& values);
+    void setBools(const std::string& key, const std::vector<bool>& values);
     void setInts(const std::string& key, const std::vector<int32_t>& values);
 
-    // `shape` outermost dimension first, as in GgufTensor; `data` in the type `dtype`, row-major.
+    // `shape` outermost dimension first, as in GgufTensor; `data` stored as `type`, row-major.
+    // Rows of a quantised type are a multiple of its block.
     void addTensor(const std::string& name,
                    std::vector<int64_t> shape,
-                   DataType dtype,
+                   TensorType type,
                    const void* data);
 
     // Writes to a temporary file beside `path` and renames it, so `path` never holds half a file.
@@ -55,7 +57,7 @@ class GgufWriter {
     struct Tensor {
         std::string name;
         std::vector<int64_t> shape;
-        DataType dtype;
+        TensorType type;
         const void* data;
         uint64_t num_bytes;
     };

@@ -13,8 +13,25 @@ namespace {
 
 std::vector<float> widened(const WeightMatrix& vector) {
     std::vector<float> values(static_cast<size_t>(vector.num_cols));
-    vectorPaths().widen(vector.data, vector.dtype, vector.num_cols, values.data());
+    vectorPaths().dequantise(vector.data, vector.type, vector.num_cols, values.data());
     return values;
+}
+
+// Until attention masks what a sliding window hides, a context beyond it would be computed wrongly.
+void refuseBeyondWindow(const ModelConfig& config, const StepBatch& batch) {
+    int smallest = 0;
+    for (const int window : config.layer_windows) {
+        if (window > 0 && (smallest == 0 || window < smallest)) smallest = window;
+    }
+    if (smallest == 0) return;
+    for (const int32_t context_len : batch.context_lens) {
+        if (context_len > smallest) {
+            throw EngineError(ErrorKind::kUnsupported,
+                              "this model's layers see a sliding window of " +
+                                  std::to_string(smallest) +
+                                  " tokens, and longer contexts are not supported; ask for less");
+        }
+    }
 }
 
 }  // namespace
@@ -36,6 +53,7 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
     const size_t rows = static_cast<size_t>(n);
     const int query_dim = c.num_heads * c.head_dim;
     const int kv_dim = c.num_kv_heads * c.head_dim;
+    refuseBeyondWindow(c, batch);
     hidden_.resize(rows * c.embedding_dim);
     normed_.resize(rows * c.embedding_dim);
     query_.resize(rows * query_dim);
@@ -56,11 +74,12 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
         ops.rms_norm(p, context);
     };
     const auto multiply = [&](const float* input, const WeightMatrix& weight, float* output,
-                              int num_rows, bool accumulate) {
+                              int num_rows, bool accumulate, const WeightMatrix& bias = {}) {
         MatmulParams p;
         p.input = input;
         p.weight = weight.data;
-        p.dtype = weight.dtype;
+        p.type = weight.type;
+        p.bias = static_cast<const float*>(bias.data);
         p.output = output;
         p.num_rows = num_rows;
         p.num_inputs = weight.num_cols;
@@ -77,12 +96,15 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
         p.head_dim = c.head_dim;
         p.rope_dim = c.rope_dim;
         p.base = c.rope_base;
+        p.scale = c.rope_scale;
+        p.divisors = c.rope_divisors.empty() ? nullptr : c.rope_divisors.data();
+        p.style = c.rope_style;
         ops.rope(p, context);
     };
 
     EmbeddingParams embedding;
     embedding.table = weights_->token_embedding.data;
-    embedding.dtype = weights_->token_embedding.dtype;
+    embedding.type = weights_->token_embedding.type;
     embedding.token_ids = batch.token_ids.data();
     embedding.output = hidden_.data();
     embedding.num_tokens = n;
@@ -93,9 +115,9 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
     for (int layer = 0; layer < c.num_layers; ++layer) {
         const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
         normalise(static_cast<size_t>(2 * layer), hidden_.data(), normed_.data(), n);
-        multiply(normed_.data(), w.query, query_.data(), n, false);
-        multiply(normed_.data(), w.key, key_.data(), n, false);
-        multiply(normed_.data(), w.value, value_.data(), n, false);
+        multiply(normed_.data(), w.query, query_.data(), n, false, w.query_bias);
+        multiply(normed_.data(), w.key, key_.data(), n, false, w.key_bias);
+        multiply(normed_.data(), w.value, value_.data(), n, false, w.value_bias);
         rotate(query_.data(), c.num_heads);
         rotate(key_.data(), c.num_kv_heads);
 

@@ -28,8 +28,9 @@ struct StepBatch {
     int numTokens() const { return static_cast<int>(token_ids.size()); }
 };
 
-// The one forward pass of a Llama-architecture decoder: RMSNorm, GQA with RoPE over the paged pool,
-// SwiGLU. Any ratio of query to KV heads, tied or untied head.
+// The one forward pass of a decoder of the llama or qwen2 architecture: RMSNorm, GQA with RoPE over
+// the paged pool, SwiGLU. Any ratio of query to KV heads, tied or untied head, weights of any
+// TensorType, biases on Q, K and V.
 class Transformer {
   public:
     Transformer(std::shared_ptr<const ModelWeights> weights, Backend& backend);

@@ -15,12 +15,12 @@ namespace kvlab {
 // has one row.
 struct WeightMatrix {
     const void* data = nullptr;
-    DataType dtype = DataType::kF32;
+    TensorType type = TensorType::kF32;
     int num_rows = 0;
     int num_cols = 0;
 };
 
-// The norm vectors are always f32: other stored types are widened when the file is read.
+// Vectors (norms, biases) are always f32: other stored types are widened when the file is read.
 struct LayerWeights {
     WeightMatrix attention_norm;  // [embedding_dim]
     WeightMatrix query;           // [num_heads * head_dim, embedding_dim]
@@ -31,11 +31,14 @@ struct LayerWeights {
     WeightMatrix gate;            // [feed_forward_dim, embedding_dim]
     WeightMatrix up;              // [feed_forward_dim, embedding_dim]
     WeightMatrix down;            // [embedding_dim, feed_forward_dim]
+    WeightMatrix query_bias;      // [num_heads * head_dim]; no data without has_attention_bias
+    WeightMatrix key_bias;        // [num_kv_heads * head_dim]
+    WeightMatrix value_bias;      // [num_kv_heads * head_dim]
 };
 
-// Weights of a Llama-architecture decoder. Q and K rows are in the order of `llama` GGUF files:
-// RoPE turns adjacent pairs (2i, 2i + 1). The head is tied to the embedding when the file has no
-// output.weight: then `output.data == token_embedding.data`.
+// Weights of a decoder of the llama (mistral) or qwen2 architecture, as the file stores them. Q and
+// K rows are in the order that config.rope_style turns. The head is tied to the embedding when the
+// file has no output.weight: then `output.data == token_embedding.data`.
 struct ModelWeights {
     ModelConfig config;
     WeightMatrix token_embedding;  // [vocab_size, embedding_dim]
@@ -47,16 +50,36 @@ struct ModelWeights {
 
     // Throws kBadFile when a key or tensor is missing or impossible, or a tensor's shape
     // contradicts the configuration (names the tensor and both shapes); kUnsupported for another
-    // architecture and for what this engine would otherwise leave out silently (biases, experts,
-    // scaled RoPE).
+    // architecture or RoPE scaling, which it names, and for what this engine would otherwise leave
+    // out silently (other biases, experts). Matrices stay in the mapped file.
     static std::shared_ptr<const ModelWeights> fromGguf(std::shared_ptr<const GgufFile> file);
+    // The configuration alone, after the same checks; does not read the whole file for its hash.
+    static ModelConfig configOf(std::shared_ptr<const GgufFile> file);
     // Random weights of a given shape for tests and benchmarks: matrices of mean 0 and variance
-    // 1/fan-in (normal but for the far tails), norm vectors near 1. The same numbers for the same
-    // arguments on every machine. Throws kBadArgument for an impossible shape, kOutOfMemory.
+    // 1/fan-in (normal but for the far tails) stored as `type`, norm vectors near 1, biases (where
+    // the configuration has them) near 0. The same numbers for the same arguments on every machine.
+    // Throws kBadArgument for an impossible shape, kOutOfMemory.
     static std::shared_ptr<const ModelWeights> random(const ModelConfig& config,
                                                       uint64_t seed,
                                                       bool tied_output,
-                                                      DataType dtype);
+                                                      TensorType type);
+    static std::shared_ptr<const ModelWeights> random(const ModelConfig& config,
+                                                      uint64_t seed,
+                                                      bool tied_output,
+                                                      DataType dtype) {
+        return random(config, seed, tied_output, tensorTypeOf(dtype));
+    }
 };
+
+// Divisors of the RoPE frequencies by Llama 3.1's rule (Meta's llama-models, apply_scaling): waves
+// shorter than original_context / high_freq_factor stay, those longer than original_context /
+// low_freq_factor are stretched `factor` times, and between them the stretch goes over smoothly.
+// [rope_dim / 2]; the same numbers as rope_freqs.weight in a converted file.
+std::vector<float> llama3RopeDivisors(float rope_base,
+                                      int rope_dim,
+                                      double factor,
+                                      double low_freq_factor,
+                                      double high_freq_factor,
+                                      double original_context);
 
 }  // namespace kvlab

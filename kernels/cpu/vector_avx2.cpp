@@ -11,6 +11,7 @@ namespace {
 }  // namespace
 
 extern const VectorPaths kVectorPaths_avx2;
-const VectorPaths kVectorPaths_avx2{"avx2", widen, dot, axpy, scale, matmulTile};
+const VectorPaths kVectorPaths_avx2{"avx2", widen, dequantise, dot,
+                                    axpy,   scale, matmulTile, kTileRows};
 
 }  // namespace kvlab

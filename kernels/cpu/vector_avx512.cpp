@@ -11,6 +11,7 @@ namespace {
 }  // namespace
 
 extern const VectorPaths kVectorPaths_avx512;
-const VectorPaths kVectorPaths_avx512{"avx512", widen, dot, axpy, scale, matmulTile};
+const VectorPaths kVectorPaths_avx512{"avx512", widen, dequantise, dot,
+                                      axpy,     scale, matmulTile, kTileRows};
 
 }  // namespace kvlab

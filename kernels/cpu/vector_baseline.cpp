@@ -11,6 +11,7 @@ namespace {
 }  // namespace
 
 extern const VectorPaths kVectorPaths_baseline;
-const VectorPaths kVectorPaths_baseline{"baseline", widen, dot, axpy, scale, matmulTile};
+const VectorPaths kVectorPaths_baseline{"baseline", widen, dequantise, dot,
+                                        axpy,       scale, matmulTile, kTileRows};
 
 }  // namespace kvlab

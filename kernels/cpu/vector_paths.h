@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/data_type.h"
+#include "kernels/tensor_type.h"
 
 namespace kvlab {
 
@@ -18,6 +19,10 @@ struct VectorPaths {
     // dst[i] = src[i] widened to f32, i < num_values; int8 without its scale.
     void (*widen)(const void* src, DataType dtype, int64_t num_values, float* dst);
 
+    // dst[i] = weight i of a row of a stored tensor, i < num_values: a multiple of the type's
+    // block.
+    void (*dequantise)(const void* src, TensorType type, int64_t num_values, float* dst);
+
     // sum_k a[k] * b[k]; n is a multiple of 16.
     float (*dot)(const float* a, const float* b, int n);
 
@@ -26,16 +31,20 @@ struct VectorPaths {
     // out[i] *= weight
     void (*scale)(float* out, float weight, int n);
 
-    // output[r * output_stride + o] (+)= sum_k input[r * num_inputs + k] * weight[o * num_inputs +
-    // k] for all rows and o < num_outputs; num_inputs is a multiple of 16.
+    // output[r * output_stride + o] (+)= sum_k input[r * num_inputs + k] * weight[o, k] for all
+    // rows and o < num_outputs; num_inputs is a multiple of 16, weight rows of `type` lie row_bytes
+    // apart. Stored types are widened in registers: the same bits as over rows widened before.
     void (*matmulTile)(const float* input,
                        int num_rows,
                        int num_inputs,
-                       const float* weight,
+                       const void* weight,
+                       TensorType type,
+                       int64_t row_bytes,
                        int num_outputs,
                        float* output,
                        int64_t output_stride,
                        bool accumulate);
+    int tile_rows;  // rows that share one widening of a weight in matmulTile
 };
 
 const VectorPaths& vectorPaths();

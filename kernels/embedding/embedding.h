@@ -3,15 +3,15 @@
 
 #include <cstdint>
 
-#include "kernels/data_type.h"
 #include "kernels/execution_context.h"
+#include "kernels/tensor_type.h"
 
 namespace kvlab {
 
 // output[t] = table[token_ids[t]], widened to f32.
 struct EmbeddingParams {
-    const void* table = nullptr;  // [vocab_size, dim], rows contiguous, of type dtype
-    DataType dtype = DataType::kF16;
+    const void* table = nullptr;         // [vocab_size, dim], rows contiguous, of type `type`
+    TensorType type = TensorType::kF16;  // dim is a multiple of tensorBlockValues(type)
     const int32_t* token_ids = nullptr;  // [num_tokens], 0 … vocab_size - 1 (the launcher checks)
     float* output = nullptr;             // [num_tokens, dim]
     int num_tokens = 0;

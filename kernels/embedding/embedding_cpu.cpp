@@ -7,11 +7,11 @@
 namespace kvlab {
 
 void embeddingCpu(const EmbeddingParams& p, ExecutionContext&) {
-    const int64_t row_bytes = int64_t{p.dim} * dataTypeBytes(p.dtype);
+    const int64_t row_bytes = tensorBytes(p.type, p.dim);
     for (int token = 0; token < p.num_tokens; ++token) {
         const std::byte* row =
             static_cast<const std::byte*>(p.table) + p.token_ids[token] * row_bytes;
-        vectorPaths().widen(row, p.dtype, p.dim, p.output + int64_t{token} * p.dim);
+        vectorPaths().dequantise(row, p.type, p.dim, p.output + int64_t{token} * p.dim);
     }
 }
 

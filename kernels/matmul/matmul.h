@@ -3,24 +3,29 @@
 
 #include <cstdint>
 
-#include "kernels/data_type.h"
 #include "kernels/execution_context.h"
+#include "kernels/tensor_type.h"
 
 namespace kvlab {
 
-// output[r, o] = sum_k input[r, k] * weight[o, k]  (+ output[r, o] when accumulate is set)
+// output[r, o] = sum_k input[r, k] * weight[o, k]  (+ bias[o]) (+ output[r, o] when accumulate is
+// set)
 //
-// One pass over the weights serves all rows: a tile of weight rows is widened to f32 once and meets
-// every input row while it is in the cache.
+// Weights stay as the file stores them, quantised or not. One pass over them serves all rows: a
+// tile of weight rows is widened to f32 once and meets every input row while it is in the cache;
+// for the few rows of a decode step the widening happens in registers instead.
 //
-// Contract, CPU: batch-invariant. Each output element is one reduction: kMatmulLanes partial sums
-// over k mod kMatmulLanes, added pairwise in a fixed tree, whatever the number of rows, the row or
-// the threads.
+// Contract, CPU: batch-invariant. Each output element is one reduction over the weights as f32
+// (tensor_type.h): kMatmulLanes partial sums over k mod kMatmulLanes, added pairwise in a fixed
+// tree, then added to the bias or the output, whatever the number of rows, the row, the threads or
+// the way of widening.
 struct MatmulParams {
     const float* input = nullptr;  // [num_rows, num_inputs]
-    const void* weight = nullptr;  // [num_outputs, num_inputs], rows contiguous, of type dtype
-    DataType dtype = DataType::kF16;
-    float* output = nullptr;  // [num_rows, num_outputs]
+    const void* weight = nullptr;  // [num_outputs, num_inputs], rows contiguous, of type `type`
+    // num_inputs is a multiple of tensorBlockValues(type).
+    TensorType type = TensorType::kF16;
+    const float* bias = nullptr;  // [num_outputs], or none
+    float* output = nullptr;      // [num_rows, num_outputs]
     int num_rows = 0;
     int num_inputs = 0;
     int num_outputs = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "kernels/cpu/thread_pool.h"
@@ -11,11 +10,13 @@ namespace kvlab {
 
 namespace {
 
-constexpr int kOutputTile = 16;  // weight rows widened together: 16 KiB of f32 at 256 inputs
+// Weight rows widened together: as many as leave the tile in the second-level cache.
+constexpr int kMostTileRows = 16;
+constexpr int kTileValues = 1 << 15;        // 128 KiB of f32
 constexpr int64_t kWorkPerChunk = 1 << 18;  // multiply-adds that are worth waking a thread
 
-const std::byte* rowOf(const MatmulParams& p, int64_t row) {
-    return static_cast<const std::byte*>(p.weight) + row * p.num_inputs * dataTypeBytes(p.dtype);
+int tileOutputs(int num_inputs) {
+    return std::clamp(kTileValues / num_inputs / 4 * 4, 4, kMostTileRows);
 }
 
 }  // namespace
@@ -34,26 +35,42 @@ void matmulCpu(const MatmulParams& p, ExecutionContext& context) {
         }
         input = padded_input.data();
     }
-    const bool in_place = p.dtype == DataType::kF32 && padded == p.num_inputs;
-    const int64_t num_tiles = (p.num_outputs + kOutputTile - 1) / kOutputTile;
-    const int64_t work_per_tile = int64_t{kOutputTile} * padded * p.num_rows;
+    const int64_t stored_row_bytes = tensorBytes(p.type, p.num_inputs);
+    // Worth a copy only when several groups of rows meet it.
+    const bool in_registers =
+        padded == p.num_inputs && (p.type == TensorType::kF32 || p.num_rows <= paths.tile_rows);
+    const int tile_outputs = tileOutputs(padded);
+    const int64_t num_tiles = (p.num_outputs + tile_outputs - 1) / tile_outputs;
+    const int64_t work_per_tile = int64_t{tile_outputs} * padded * p.num_rows;
     const int64_t chunk = std::max<int64_t>(1, kWorkPerChunk / std::max<int64_t>(work_per_tile, 1));
     context.threads->parallelFor(num_tiles, chunk, [&](int64_t begin, int64_t end) {
         thread_local std::vector<float> widened;
-        if (!in_place) widened.assign(static_cast<size_t>(kOutputTile) * padded, 0.f);
+        if (!in_registers) widened.assign(static_cast<size_t>(tile_outputs) * padded, 0.f);
         for (int64_t tile = begin; tile < end; ++tile) {
-            const int first = static_cast<int>(tile) * kOutputTile;
-            const int count = std::min(kOutputTile, p.num_outputs - first);
-            const float* weight = reinterpret_cast<const float*>(rowOf(p, first));
-            if (!in_place) {
+            const int first = static_cast<int>(tile) * tile_outputs;
+            const int count = std::min(tile_outputs, p.num_outputs - first);
+            const std::byte* stored =
+                static_cast<const std::byte*>(p.weight) + first * stored_row_bytes;
+            for (int r = 0; p.bias != nullptr && r < p.num_rows; ++r) {
+                float* out = p.output + static_cast<int64_t>(r) * p.num_outputs + first;
                 for (int o = 0; o < count; ++o) {
-                    paths.widen(rowOf(p, first + o), p.dtype, p.num_inputs,
-                                widened.data() + static_cast<int64_t>(o) * padded);
+                    out[o] = p.accumulate ? out[o] + p.bias[first + o] : p.bias[first + o];
+                }
+            }
+            const void* weight = stored;
+            TensorType type = p.type;
+            int64_t row_bytes = stored_row_bytes;
+            if (!in_registers) {
+                for (int o = 0; o < count; ++o) {
+                    paths.dequantise(stored + o * stored_row_bytes, p.type, p.num_inputs,
+                                     widened.data() + static_cast<int64_t>(o) * padded);
                 }
                 weight = widened.data();
+                type = TensorType::kF32;
+                row_bytes = int64_t{padded} * static_cast<int64_t>(sizeof(float));
             }
-            paths.matmulTile(input, p.num_rows, padded, weight, count, p.output + first,
-                             p.num_outputs, p.accumulate);
+            paths.matmulTile(input, p.num_rows, padded, weight, type, row_bytes, count,
+                             p.output + first, p.num_outputs, p.accumulate || p.bias != nullptr);
         }
     });
 }

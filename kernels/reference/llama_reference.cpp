@@ -3,36 +3,34 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 
 #include "kernels/half.h"
 #include "kernels/reference/attention_reference.h"
+#include "kernels/reference/dequantise_reference.h"
 
 namespace kvlab {
 namespace {
 
 double weightAt(const ReferenceWeights& weights, int64_t index) {
-    const auto* bytes = static_cast<const std::byte*>(weights.data);
-    if (weights.dtype == DataType::kF32) {
-        float value;
-        std::memcpy(&value, bytes + index * 4, sizeof value);
-        return value;
-    }
-    uint16_t bits;
-    std::memcpy(&bits, bytes + index * 2, sizeof bits);
-    return weights.dtype == DataType::kF16 ? halfToFloat(bits) : bfloat16ToFloat(bits);
+    return dequantisedAt(weights.type, weights.data, index);
 }
 
-// matrix [num_outputs, input.size()] times input
-std::vector<double> multiply(const ReferenceWeights& matrix,
-                             int num_outputs,
-                             const std::vector<double>& input) {
-    std::vector<double> output(static_cast<size_t>(num_outputs));
-    int64_t index = 0;
+// [num_outputs, num_inputs], read once for all tokens.
+struct Matrix {
+    Matrix(const ReferenceWeights& weights, int num_outputs, int num_inputs)
+        : values(
+              dequantiseReference(weights.type, weights.data, int64_t{num_outputs} * num_inputs)) {}
+    std::vector<double> values;
+};
+
+// matrix times input
+std::vector<double> multiply(const Matrix& matrix, const std::vector<double>& input) {
+    std::vector<double> output(matrix.values.size() / input.size());
+    auto weight = matrix.values.begin();
     for (double& sum : output) {
-        for (const double value : input) sum += weightAt(matrix, index++) * value;
+        for (const double value : input) sum += *weight++ * value;
     }
     return output;
 }
@@ -51,13 +49,24 @@ std::vector<double> rmsNorm(const std::vector<double>& input,
     return output;
 }
 
+void addBias(std::vector<double>& output, const ReferenceWeights& bias) {
+    for (size_t i = 0; bias.data != nullptr && i < output.size(); ++i) {
+        output[i] += weightAt(bias, static_cast<int64_t>(i));
+    }
+}
+
 // data [num_heads * head_dim]
-void rope(std::vector<double>& data, int head_dim, int rope_dim, double base, int position) {
-    for (size_t head = 0; head < data.size(); head += static_cast<size_t>(head_dim)) {
-        for (int pair = 0; pair < rope_dim; pair += 2) {
-            const double angle = position * std::pow(base, -static_cast<double>(pair) / rope_dim);
-            double& a = data[head + static_cast<size_t>(pair)];
-            double& b = data[head + static_cast<size_t>(pair) + 1];
+void rope(std::vector<double>& data, const LlamaReferenceModel& model, int position) {
+    const size_t half = static_cast<size_t>(model.rope_dim) / 2;
+    const bool adjacent = model.rope_style == RopeStyle::kInterleaved;
+    for (size_t head = 0; head < data.size(); head += static_cast<size_t>(model.head_dim)) {
+        for (size_t pair = 0; pair < half; ++pair) {
+            double angle =
+                position * model.rope_scale *
+                std::pow(model.rope_base, -2. * static_cast<double>(pair) / model.rope_dim);
+            if (!model.rope_divisors.empty()) angle /= model.rope_divisors[pair];
+            double& a = data[head + (adjacent ? 2 * pair : pair)];
+            double& b = data[head + (adjacent ? 2 * pair + 1 : pair + half)];
             const double turned_a = a * std::cos(angle) - b * std::sin(angle);
             b = a * std::sin(angle) + b * std::cos(angle);
             a = turned_a;
@@ -115,6 +124,9 @@ void checkModel(const LlamaReferenceModel& model) {
         "the number of heads is not a multiple of the number of KV heads");
     check(model.rope_dim >= 0 && model.rope_dim % 2 == 0 && model.rope_dim <= model.head_dim,
           "rope_dim is odd or above head_dim");
+    check(model.rope_divisors.empty() ||
+              model.rope_divisors.size() * 2 == static_cast<size_t>(model.rope_dim),
+          "there is not one RoPE divisor a pair");
     bool complete = model.embedding.data != nullptr && model.output_norm.data != nullptr &&
                     model.head.data != nullptr;
     for (const LlamaReferenceLayer& layer : model.layers) {
@@ -150,17 +162,27 @@ std::vector<double> llamaReference(const LlamaReferenceModel& model,
     }
 
     for (const LlamaReferenceLayer& layer : model.layers) {
+        const Matrix query_matrix(layer.query, query_dim, model.dim);
+        const Matrix key_matrix(layer.key, kv_dim, model.dim);
+        const Matrix value_matrix(layer.value, kv_dim, model.dim);
+        const Matrix output_matrix(layer.output, model.dim, query_dim);
+        const Matrix gate_matrix(layer.gate, model.feed_forward_dim, model.dim);
+        const Matrix up_matrix(layer.up, model.feed_forward_dim, model.dim);
+        const Matrix down_matrix(layer.down, model.dim, model.feed_forward_dim);
         std::vector<std::vector<double>> queries;
         std::vector<double> keys;  // [num_tokens, num_kv_heads, head_dim]
         std::vector<double> values;
         for (int t = 0; t < num_tokens; ++t) {
             const auto normed =
                 rmsNorm(x[static_cast<size_t>(t)], layer.attention_norm, model.norm_epsilon);
-            auto query = multiply(layer.query, query_dim, normed);
-            auto key = multiply(layer.key, kv_dim, normed);
-            auto value = multiply(layer.value, kv_dim, normed);
-            rope(query, model.head_dim, model.rope_dim, model.rope_base, t);
-            rope(key, model.head_dim, model.rope_dim, model.rope_base, t);
+            auto query = multiply(query_matrix, normed);
+            auto key = multiply(key_matrix, normed);
+            auto value = multiply(value_matrix, normed);
+            addBias(query, layer.query_bias);
+            addBias(key, layer.key_bias);
+            addBias(value, layer.value_bias);
+            rope(query, model, t);
+            rope(key, model, t);
             if (kv_dtype) {
                 roundTo(*kv_dtype, model.head_dim, key);
                 roundTo(*kv_dtype, model.head_dim, value);
@@ -172,26 +194,29 @@ std::vector<double> llamaReference(const LlamaReferenceModel& model,
         for (int t = 0; t < num_tokens; ++t) {
             std::vector<double>& row = x[static_cast<size_t>(t)];
             std::vector<double> attended(static_cast<size_t>(query_dim));
-            denseAttention(queries[static_cast<size_t>(t)].data(), keys.data(), values.data(),
-                           t + 1, model.num_heads, model.num_kv_heads, model.head_dim,
-                           attention_scale, attended.data());
-            add(row, multiply(layer.output, model.dim, attended));
+            const int first = layer.window > 0 ? std::max(0, t + 1 - layer.window) : 0;
+            const int64_t skipped = int64_t{first} * kv_dim;
+            denseAttention(queries[static_cast<size_t>(t)].data(), keys.data() + skipped,
+                           values.data() + skipped, t + 1 - first, model.num_heads,
+                           model.num_kv_heads, model.head_dim, attention_scale, attended.data());
+            add(row, multiply(output_matrix, attended));
 
             const auto normed = rmsNorm(row, layer.feed_forward_norm, model.norm_epsilon);
-            auto hidden = multiply(layer.gate, model.feed_forward_dim, normed);
-            const auto up = multiply(layer.up, model.feed_forward_dim, normed);
+            auto hidden = multiply(gate_matrix, normed);
+            const auto up = multiply(up_matrix, normed);
             for (size_t i = 0; i < hidden.size(); ++i) {
                 hidden[i] = hidden[i] / (1. + std::exp(-hidden[i])) * up[i];
             }
-            add(row, multiply(layer.down, model.dim, hidden));
+            add(row, multiply(down_matrix, hidden));
         }
     }
 
+    const Matrix head(model.head, model.vocab_size, model.dim);
     std::vector<double> logits;
     for (int t = last_only ? num_tokens - 1 : 0; t >= 0 && t < num_tokens; ++t) {
         const auto normed =
             rmsNorm(x[static_cast<size_t>(t)], model.output_norm, model.norm_epsilon);
-        const auto row = multiply(model.head, model.vocab_size, normed);
+        const auto row = multiply(head, normed);
         logits.insert(logits.end(), row.begin(), row.end());
     }
     return logits;

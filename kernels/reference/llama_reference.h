@@ -6,13 +6,15 @@
 #include <vector>
 
 #include "kernels/data_type.h"
+#include "kernels/rope/rope.h"
+#include "kernels/tensor_type.h"
 
 namespace kvlab {
 
 // Weights that lie elsewhere, [outputs, inputs], rows contiguous, or a vector.
 struct ReferenceWeights {
     const void* data = nullptr;
-    DataType dtype = DataType::kF32;
+    TensorType type = TensorType::kF32;
 };
 
 struct LlamaReferenceLayer {
@@ -25,6 +27,10 @@ struct LlamaReferenceLayer {
     ReferenceWeights gate;               // [feed_forward_dim, dim]
     ReferenceWeights up;                 // [feed_forward_dim, dim]
     ReferenceWeights down;               // [dim, feed_forward_dim]
+    ReferenceWeights query_bias;         // [num_heads * head_dim], or none; so the next two
+    ReferenceWeights key_bias;           // [num_kv_heads * head_dim]
+    ReferenceWeights value_bias;         // [num_kv_heads * head_dim]
+    int window = 0;                      // positions that a row sees, its own included; 0: all
 };
 
 struct LlamaReferenceModel {
@@ -36,6 +42,9 @@ struct LlamaReferenceModel {
     int feed_forward_dim = 0;
     int rope_dim = 0;  // even, <= head_dim
     double rope_base = 10000.;
+    RopeStyle rope_style = RopeStyle::kInterleaved;
+    double rope_scale = 1.;
+    std::vector<double> rope_divisors;  // [rope_dim / 2], or empty
     double norm_epsilon = 1e-5;
     ReferenceWeights embedding;  // [vocab_size, dim]
     std::vector<LlamaReferenceLayer> layers;
@@ -43,18 +52,20 @@ struct LlamaReferenceModel {
     ReferenceWeights head;         // [vocab_size, dim]; the embedding's pointer where they are tied
 };
 
-// A whole decoder of the Llama architecture in double precision: plain loops, no cache, no paging,
-// no batch. The yardstick for every backend's forward pass.
+// A whole decoder of the Llama or Qwen 2 architecture in double precision: plain loops, no cache,
+// no paging, no batch. The yardstick for every backend's forward pass.
 //
 //   x = embedding[token]
 //   each layer:  n = rmsNorm(x) * attention_norm
-//                x += output · attention(rope(query · n), rope(key · n), value · n)
+//                x += output · attention(rope(query · n + bq), rope(key · n + bk), value · n + bv)
 //                m = rmsNorm(x) * feed_forward_norm
 //                x += down · (silu(gate · m) * (up · m))
 //   logits = head · (rmsNorm(x) * output_norm)
 //
-// RoPE turns adjacent pairs (2i, 2i + 1) of each head by position * rope_base^(-2i / rope_dim), as
-// in `llama` GGUF files. The sequence starts at position 0.
+// RoPE turns pair i of each head by position * rope_scale * rope_base^(-2i / rope_dim) /
+// rope_divisors[i]; the pairs are adjacent or half a head apart, as rope_style says. The sequence
+// starts at position 0. Weights may be stored in any TensorType; they are read one value at a time
+// by dequantise_reference.h.
 //
 // With `kv_dtype`, K (after RoPE) and V are rounded to it before attention, as a paged pool holds
 // them: what is left of a backend's difference is then its own arithmetic.

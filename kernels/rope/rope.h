@@ -7,8 +7,18 @@
 
 namespace kvlab {
 
-// Rotary position embedding, in place, on adjacent pairs (2i, 2i + 1) of each head as in `llama`
-// GGUF files: the pair turns by position * base^(-2i / rope_dim)   (Su et al. 2021). Values past
+// Which two values of a head turn together, i < rope_dim / 2.
+enum class RopeStyle : uint8_t {
+    kInterleaved,  // 2i and 2i + 1: `llama` GGUF files
+    kHalfSplit,    // i and i + rope_dim / 2: `qwen2` GGUF files, GPT-NeoX
+};
+
+// Rotary position embedding, in place, on pairs of each head: pair i turns by
+//
+//   position * scale * base^(-2i / rope_dim) / divisors[i]           (Su et al. 2021)
+//
+// `scale` below 1 stretches all pairs alike (linear interpolation, Chen et al. 2023); the divisors
+// stretch each by its own factor (Llama 3.1, `rope_freqs.weight` in its GGUF files). Values past
 // rope_dim stay. Contract: each pair on its own; never depends on batch or threads.
 struct RopeParams {
     float* data = nullptr;               // [num_tokens, num_heads, head_dim]
@@ -18,6 +28,9 @@ struct RopeParams {
     int head_dim = 0;
     int rope_dim = 0;  // even, <= head_dim
     float base = 10000.f;
+    float scale = 1.f;
+    const float* divisors = nullptr;  // [rope_dim / 2], above 0, or none: all 1
+    RopeStyle style = RopeStyle::kInterleaved;
 };
 
 void ropeCpu(const RopeParams& params, ExecutionContext& context);

@@ -13,8 +13,12 @@ void ropeCpu(const RopeParams& p, ExecutionContext& context) {
     std::vector<double> frequency(static_cast<size_t>(num_pairs));
     for (int i = 0; i < num_pairs; ++i) {
         frequency[static_cast<size_t>(i)] =
-            std::pow(static_cast<double>(p.base), -2.0 * i / p.rope_dim);
+            std::pow(static_cast<double>(p.base), -2.0 * i / p.rope_dim) * p.scale /
+            (p.divisors == nullptr ? 1. : p.divisors[i]);
     }
+    const bool half_split = p.style == RopeStyle::kHalfSplit;
+    const int step = half_split ? 1 : 2;             // from one pair to the next
+    const int partner = half_split ? num_pairs : 1;  // from one value of a pair to the other
     context.threads->parallelFor(p.num_tokens, 16, [&](int64_t begin, int64_t end) {
         thread_local std::vector<float> turn;  // [num_pairs, 2]: cosine, sine
         turn.resize(static_cast<size_t>(num_pairs) * 2);
@@ -26,13 +30,13 @@ void ropeCpu(const RopeParams& p, ExecutionContext& context) {
             }
             for (int head = 0; head < p.num_heads; ++head) {
                 float* pair = p.data + (token * p.num_heads + head) * p.head_dim;
-                for (int i = 0; i < num_pairs; ++i, pair += 2) {
+                for (int i = 0; i < num_pairs; ++i, pair += step) {
                     const float cosine = turn[static_cast<size_t>(2 * i)];
                     const float sine = turn[static_cast<size_t>(2 * i + 1)];
                     const float x = pair[0];
-                    const float y = pair[1];
+                    const float y = pair[partner];
                     pair[0] = x * cosine - y * sine;
-                    pair[1] = x * sine + y * cosine;
+                    pair[partner] = x * sine + y * cosine;
                 }
             }
         }

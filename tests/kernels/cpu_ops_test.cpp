@@ -15,6 +15,8 @@
 #include "kernels/int8_row.h"
 #include "kernels/kv_cache_write/kv_cache_write.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/quantise.h"
+#include "kernels/reference/dequantise_reference.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/silu_mul/silu_mul.h"
@@ -148,12 +150,15 @@ class CpuOpsTest : public QObject {
     void matmulAgreesWithDoublesAndWithItself_data() {
         QTest::addColumn<int>("num_inputs");
         QTest::addColumn<int>("num_outputs");
-        QTest::addColumn<int>("dtype");
-        const int sizes[][2] = {{1, 1}, {16, 16}, {37, 19}, {128, 320}, {320, 129}, {500, 3}};
+        QTest::addColumn<int>("type");
+        // The last two have tiles of 16 and of 4 weight rows, and a rest.
+        const int sizes[][2] = {{1, 1},   {16, 16}, {37, 19},   {128, 320}, {320, 129},
+                                {500, 3}, {32, 5},  {256, 130}, {1024, 50}, {8448, 7}};
         for (const auto& size : sizes) {
-            for (const DataType dtype : {DataType::kF32, DataType::kF16, DataType::kBF16}) {
-                QTest::addRow("%d to %d %s", size[0], size[1], dataTypeName(dtype))
-                    << size[0] << size[1] << static_cast<int>(dtype);
+            for (const TensorType type : kAllTensorTypes) {
+                if (size[0] % tensorBlockValues(type) != 0) continue;
+                QTest::addRow("%d to %d %s", size[0], size[1], tensorTypeName(type))
+                    << size[0] << size[1] << static_cast<int>(type);
             }
         }
     }
@@ -161,23 +166,17 @@ class CpuOpsTest : public QObject {
     void matmulAgreesWithDoublesAndWithItself() {
         QFETCH(int, num_inputs);
         QFETCH(int, num_outputs);
-        QFETCH(int, dtype);
-        const DataType type = static_cast<DataType>(dtype);
+        QFETCH(int, type);
         constexpr int kRows = 11;
         const auto input = randomValues(size_t{kRows} * num_inputs, 1);
         const auto weight = randomValues(static_cast<size_t>(num_inputs) * num_outputs, 2);
-        std::vector<uint16_t> narrow;
-        for (const float w : weight) {
-            narrow.push_back(type == DataType::kF16 ? floatToHalf(w) : floatToBfloat16(w));
-        }
-        std::vector<float> rounded = weight;
-        if (type != DataType::kF32) {
-            vectorPaths().widen(narrow.data(), type, static_cast<int64_t>(narrow.size()),
-                                rounded.data());
-        }
+        const auto stored = quantise(static_cast<TensorType>(type), weight.data(),
+                                     static_cast<int64_t>(weight.size()));
+        const auto rounded = dequantiseReference(static_cast<TensorType>(type), stored.data(),
+                                                 static_cast<int64_t>(weight.size()));
         MatmulParams p;
-        p.weight = type == DataType::kF32 ? static_cast<const void*>(weight.data()) : narrow.data();
-        p.dtype = type;
+        p.weight = stored.data();
+        p.type = static_cast<TensorType>(type);
         p.num_inputs = num_inputs;
         p.num_outputs = num_outputs;
 
@@ -226,6 +225,23 @@ class CpuOpsTest : public QObject {
         p.accumulate = true;
         matmulCpu(p, three.context);
         for (size_t i = 0; i < all.size(); ++i) QCOMPARE(added[i], all[i] + 1.f);
+
+        // A bias is added once, to the residual stream and without it, to many rows and to one.
+        const auto bias = randomValues(static_cast<size_t>(num_outputs), 3);
+        p.bias = bias.data();
+        for (const int count : {1, kRows}) {
+            p.num_rows = count;
+            for (const bool accumulate : {false, true}) {
+                p.accumulate = accumulate;
+                std::vector<float> biased(static_cast<size_t>(count) * num_outputs, 2.f);
+                p.output = biased.data();
+                matmulCpu(p, three.context);
+                for (size_t i = 0; i < biased.size(); ++i) {
+                    const float start = bias[i % static_cast<size_t>(num_outputs)];
+                    QCOMPARE(biased[i], (accumulate ? 2.f + start : start) + all[i]);
+                }
+            }
+        }
     }
 
     void rmsNormAgreesWithDoubles() {
@@ -278,6 +294,33 @@ class CpuOpsTest : public QObject {
         QCOMPARE(data[5], 6.f);
     }
 
+    // The same head in the order of qwen2: the pairs are half of the turning values apart. Scaled
+    // by a half and with a divisor of 4, position 6 turns the second pair by 6 / 2 / 10 / 4.
+    void ropeTurnsHalvesAndScales() {
+        std::vector<float> data{1, 0, 0, 1, 5, 6};
+        const std::vector<int32_t> positions{6};
+        const std::vector<float> divisors{1, 4};
+        RopeParams p;
+        p.data = data.data();
+        p.positions = positions.data();
+        p.num_tokens = 1;
+        p.num_heads = 1;
+        p.head_dim = 6;
+        p.rope_dim = 4;
+        p.base = 100.f;
+        p.scale = 0.5f;
+        p.divisors = divisors.data();
+        p.style = RopeStyle::kHalfSplit;
+        Runner runner(1);
+        ropeCpu(p, runner.context);
+        QVERIFY(std::abs(data[0] - std::cos(3.0)) < 1e-6);
+        QVERIFY(std::abs(data[2] - std::sin(3.0)) < 1e-6);
+        QVERIFY(std::abs(data[1] + std::sin(0.075)) < 1e-6);
+        QVERIFY(std::abs(data[3] - std::cos(0.075)) < 1e-6);
+        QCOMPARE(data[4], 5.f);
+        QCOMPARE(data[5], 6.f);
+    }
+
     void siluMulAgreesWithDoubles() {
         const auto gate = randomValues(1000, 5);
         const auto up = randomValues(1000, 6);
@@ -309,6 +352,22 @@ class CpuOpsTest : public QObject {
         Runner runner(1);
         embeddingCpu(p, runner.context);
         QCOMPARE(output, (std::vector<float>{5, 6, 1, 2}));
+
+        const auto values = randomValues(size_t{3} * 256, 12);
+        for (const TensorType type : kAllTensorTypes) {
+            const auto stored = quantise(type, values.data(), 3 * 256);
+            const auto expected = dequantiseReference(type, stored.data(), 3 * 256);
+            std::vector<float> rows(size_t{2} * 256);
+            p.table = stored.data();
+            p.type = type;
+            p.output = rows.data();
+            p.dim = 256;
+            embeddingCpu(p, runner.context);
+            for (size_t i = 0; i < rows.size(); ++i) {
+                const size_t from = i < 256 ? 2 * 256 + i : i - 256;
+                QCOMPARE(rows[i], static_cast<float>(expected[from]));
+            }
+        }
     }
 
     // Values and scales lie where the layout says, and the pool has the bytes that the formula

@@ -100,8 +100,7 @@ class Bytes {
 uint64_t readAll(const GgufFile& file) {
     uint64_t sum = 0;
     for (const GgufTensor& tensor : file.tensors()) {
-        const auto num_bytes = static_cast<size_t>(tensor.numElements()) *
-                               static_cast<size_t>(dataTypeBytes(tensor.dtype));
+        const auto num_bytes = static_cast<size_t>(tensor.numBytes());
         for (size_t i = 0; i < num_bytes; ++i) sum += static_cast<uint64_t>(tensor.data[i]);
         if (reinterpret_cast<uintptr_t>(tensor.data) % 4 != 0) qFatal("misaligned tensor");
     }
@@ -145,6 +144,7 @@ class GgufTest : public QObject {
         static const float kFloats[] = {1.f, -2.f, 3.5f, 0.f, 1e-9f, 65504.f};
         static const uint16_t kHalves[] = {0x3c00, 0xc000, 0x7bff, 0x0001};
         static const uint16_t kBfloats[] = {0x3f80, 0xc000, 0x4049};
+        static const uint8_t kBlocks[2 * 18] = {0x00, 0x3c, 0x12};
         GgufWriter writer;
         writer.setString("general.architecture", "llama");
         writer.setUint32("llama.block_count", 4);
@@ -153,9 +153,10 @@ class GgufTest : public QObject {
         writer.setStrings("tokenizer.ggml.tokens", {"<unk>", "▁key", ""});
         writer.setFloats("tokenizer.ggml.scores", {0.f, -1.f, -2.5f});
         writer.setInts("tokenizer.ggml.token_type", {2, 1, -5});
-        writer.addTensor("a.weight", {2, 3}, DataType::kF32, kFloats);
-        writer.addTensor("b.weight", {4}, DataType::kF16, kHalves);
-        writer.addTensor("c.weight", {3, 1, 1}, DataType::kBF16, kBfloats);
+        writer.addTensor("a.weight", {2, 3}, TensorType::kF32, kFloats);
+        writer.addTensor("b.weight", {4}, TensorType::kF16, kHalves);
+        writer.addTensor("c.weight", {3, 1, 1}, TensorType::kBF16, kBfloats);
+        writer.addTensor("d.weight", {2, 32}, TensorType::kQ4_0, kBlocks);
         const std::string path = pathOf("small.gguf");
         writer.write(path);
         QFile file(QString::fromStdString(path));
@@ -179,7 +180,7 @@ class GgufTest : public QObject {
                  (std::vector<double>{0, -1, -2.5}));
         QCOMPARE(std::get<std::vector<int64_t>>(file->metadata().at("tokenizer.ggml.token_type")),
                  (std::vector<int64_t>{2, 1, -5}));
-        QCOMPARE(file->tensors().size(), size_t{3});
+        QCOMPARE(file->tensors().size(), size_t{4});
         const GgufTensor* a = file->find("a.weight");
         QVERIFY(a != nullptr);
         QCOMPARE(a->shape, (std::vector<int64_t>{2, 3}));
@@ -187,8 +188,8 @@ class GgufTest : public QObject {
         float values[6];
         std::memcpy(values, a->data, sizeof(values));
         QCOMPARE(values[2], 3.5f);
-        QCOMPARE(file->find("b.weight")->dtype, DataType::kF16);
-        QCOMPARE(file->find("c.weight")->dtype, DataType::kBF16);
+        QCOMPARE(file->find("b.weight")->type, TensorType::kF16);
+        QCOMPARE(file->find("c.weight")->type, TensorType::kBF16);
         QCOMPARE(file->find("c.weight")->shape, (std::vector<int64_t>{3, 1, 1}));
         QCOMPARE(file->find("missing"), nullptr);
         QCOMPARE(file->sha256(),
@@ -351,11 +352,70 @@ class GgufTest : public QObject {
 
     void namesUnsupportedTensorTypes() {
         const std::pair<uint32_t, const char*> cases[] = {
-            {2, "Q4_0"}, {12, "Q4_K"}, {8, "Q8_0"}, {28, "F64"}, {24, "I8"}, {5000, "number 5000"}};
+            {3, "Q4_1"}, {6, "Q5_0"}, {13, "Q5_K"},     {10, "Q2_K"},
+            {28, "F64"}, {24, "I8"},  {39, "as MXFP4"}, {5000, "number 5000"}};
         for (const auto& [type, name] : cases) {
             const std::string path =
                 save(Bytes().header(1, 0).tensor("t", {32}, type, 0).data(256).get());
             expectError(ErrorKind::kUnsupported, name, [&] { GgufFile::open(path); });
+        }
+    }
+
+    // Blocks of 18 to 210 bytes: sizes are counted in whole blocks, and a row is never cut.
+    void readsQuantisedTensors() {
+        const std::pair<uint32_t, TensorType> types[] = {{2, TensorType::kQ4_0},
+                                                         {8, TensorType::kQ8_0},
+                                                         {12, TensorType::kQ4_K},
+                                                         {14, TensorType::kQ6_K}};
+        for (const auto& [number, type] : types) {
+            const auto block = static_cast<uint64_t>(tensorBlockValues(type));
+            const int block_bytes = tensorBlockBytes(type);
+            const auto file = GgufFile::open(save(Bytes()
+                                                      .header(1, 0)
+                                                      .tensor("t", {2 * block, 3}, number, 0)
+                                                      .data(6 * block_bytes)
+                                                      .get()));
+            const GgufTensor* tensor = file->find("t");
+            QCOMPARE(tensor->type, type);
+            QCOMPARE(tensor->shape, (std::vector<int64_t>{3, 2 * tensorBlockValues(type)}));
+            QCOMPARE(tensor->numBytes(), int64_t{6} * block_bytes);
+            readAll(*file);
+            expectError(ErrorKind::kBadFile, "beyond the end", [&] {
+                GgufFile::open(save(Bytes()
+                                        .header(1, 0)
+                                        .tensor("t", {2 * block, 3}, number, 0)
+                                        .data(6 * block_bytes - 1)
+                                        .get()));
+            });
+            for (const uint64_t length : {uint64_t{1}, block / 2, block + 1, 3 * block - 16}) {
+                expectError(ErrorKind::kBadFile, "stores blocks of", [&] {
+                    GgufFile::open(save(Bytes()
+                                            .header(1, 0)
+                                            .tensor("t", {length, block}, number, 0)
+                                            .data(8 * block_bytes * 64)
+                                            .get()));
+                });
+            }
+            // The second starts inside the last block of the first.
+            const auto inside = static_cast<uint64_t>(6 * block_bytes - 1) / 32 * 32;
+            expectError(ErrorKind::kBadFile, "overlaps", [&] {
+                GgufFile::open(save(Bytes()
+                                        .header(2, 0)
+                                        .tensor("t", {2 * block, 3}, number, 0)
+                                        .tensor("u", {1}, 0, inside)
+                                        .data(6 * block_bytes + 64)
+                                        .get()));
+            });
+            const std::vector<std::byte> stored(static_cast<size_t>(2 * block_bytes), std::byte{7});
+            GgufWriter writer;
+            writer.addTensor("t", {2, static_cast<int64_t>(block)}, type, stored.data());
+            expectError(ErrorKind::kBadArgument, "stores blocks of", [&] {
+                writer.addTensor("u", {2, static_cast<int64_t>(block) - 1}, type, stored.data());
+            });
+            writer.write(pathOf("quantised.gguf"));
+            const auto written = GgufFile::open(pathOf("quantised.gguf"));
+            QCOMPARE(written->find("t")->type, type);
+            QVERIFY(std::memcmp(written->find("t")->data, stored.data(), stored.size()) == 0);
         }
     }
 
@@ -430,7 +490,7 @@ class GgufTest : public QObject {
     void writerLeavesNothingBehindWhenItFails() {
         const float value = 1.f;
         GgufWriter writer;
-        writer.addTensor("t", {1}, DataType::kF32, &value);
+        writer.addTensor("t", {1}, TensorType::kF32, &value);
         expectError(ErrorKind::kBadFile, "cannot write",
                     [&] { writer.write(pathOf("missing/folder.gguf")); });
         // A folder of that name cannot be replaced: the temporary file must go again.
@@ -447,8 +507,8 @@ class GgufTest : public QObject {
     void writerRefusesWhatTheReaderWould() {
         const float value = 1.f;
         GgufWriter writer;
-        writer.addTensor("t", {1}, DataType::kF32, &value);
-        writer.addTensor("t", {1}, DataType::kF32, &value);
+        writer.addTensor("t", {1}, TensorType::kF32, &value);
+        writer.addTensor("t", {1}, TensorType::kF32, &value);
         expectError(ErrorKind::kBadArgument, "twice", [&] { writer.write(pathOf("twice.gguf")); });
         GgufWriter keys;
         keys.setUint32("k", 1);
@@ -459,7 +519,7 @@ class GgufTest : public QObject {
             {}, {0}, {-1}, {1, 1, 1, 1, 1}, {int64_t{1} << 40, int64_t{1} << 40}};
         for (const std::vector<int64_t>& shape : impossible) {
             expectError(ErrorKind::kBadArgument, "dimensions",
-                        [&] { shapes.addTensor("t", shape, DataType::kF32, &value); });
+                        [&] { shapes.addTensor("t", shape, TensorType::kF32, &value); });
         }
         QVERIFY(!QFile::exists(dir_.filePath("twice.gguf")));
     }

@@ -25,7 +25,7 @@ double toleranceOf(DataType kv_dtype) {
     return kv_dtype == DataType::kF32 ? kTolerance : 10 * kTolerance;
 }
 
-ReferenceWeights reference(const WeightMatrix& matrix) { return {matrix.data, matrix.dtype}; }
+ReferenceWeights reference(const WeightMatrix& matrix) { return {matrix.data, matrix.type}; }
 
 LlamaReferenceModel reference(const ModelWeights& weights) {
     const ModelConfig& c = weights.config;
@@ -38,13 +38,17 @@ LlamaReferenceModel reference(const ModelWeights& weights) {
     model.feed_forward_dim = c.feed_forward_dim;
     model.rope_dim = c.rope_dim;
     model.rope_base = c.rope_base;
+    model.rope_style = c.rope_style;
+    model.rope_scale = c.rope_scale;
+    model.rope_divisors.assign(c.rope_divisors.begin(), c.rope_divisors.end());
     model.norm_epsilon = c.rms_epsilon;
     model.embedding = reference(weights.token_embedding);
     for (const LayerWeights& layer : weights.layers) {
-        model.layers.push_back({reference(layer.attention_norm), reference(layer.query),
-                                reference(layer.key), reference(layer.value),
-                                reference(layer.output), reference(layer.ffn_norm),
-                                reference(layer.gate), reference(layer.up), reference(layer.down)});
+        model.layers.push_back(
+            {reference(layer.attention_norm), reference(layer.query), reference(layer.key),
+             reference(layer.value), reference(layer.output), reference(layer.ffn_norm),
+             reference(layer.gate), reference(layer.up), reference(layer.down),
+             reference(layer.query_bias), reference(layer.key_bias), reference(layer.value_bias)});
     }
     model.output_norm = reference(weights.output_norm);
     model.head = reference(weights.output);
@@ -155,6 +159,103 @@ class TransformerTest : public QObject {
                          qPrintable(QString("%1: %2").arg(dataTypeName(kv_dtype)).arg(error)));
             }
         }
+    }
+
+    // Each tensor type against its own dequantised weights, each architecture and RoPE rule against
+    // the reference's, with several rows at once (prefill chunks) and alone (decode).
+    void storedTypesAndArchitecturesAgreeWithTheDenseReference_data() {
+        QTest::addColumn<QString>("architecture");
+        QTest::addColumn<int>("type");
+        QTest::addColumn<QString>("scaling");
+        for (const TensorType type : kAllTensorTypes) {
+            for (const char* architecture : {"llama", "qwen2"}) {
+                QTest::addRow("%s %s", architecture, tensorTypeName(type))
+                    << QString(architecture) << static_cast<int>(type) << QString("none");
+            }
+        }
+        for (const char* architecture : {"llama", "qwen2"}) {
+            for (const char* scaling : {"linear", "llama3", "both"}) {
+                QTest::addRow("%s %s", architecture, scaling)
+                    << QString(architecture) << static_cast<int>(TensorType::kF16)
+                    << QString(scaling);
+            }
+        }
+    }
+
+    void storedTypesAndArchitecturesAgreeWithTheDenseReference() {
+        QFETCH(QString, architecture);
+        QFETCH(int, type);
+        QFETCH(QString, scaling);
+        ModelConfig config;
+        config.architecture = architecture.toStdString();
+        config.num_layers = 2;
+        config.num_heads = 4;
+        config.num_kv_heads = 2;
+        config.head_dim = 64;
+        config.rope_dim = 64;
+        config.embedding_dim = 256;
+        config.feed_forward_dim = 256;
+        config.vocab_size = 97;
+        config.context_len = 64;
+        if (architecture == "qwen2") {
+            config.has_attention_bias = true;
+            config.rope_style = RopeStyle::kHalfSplit;
+        }
+        if (scaling == "linear" || scaling == "both") config.rope_scale = 0.25f;
+        if (scaling == "llama3" || scaling == "both") {
+            // An original context of 16 tokens: the rule takes all three branches.
+            config.rope_divisors = llama3RopeDivisors(10000.f, 64, 8, 1, 4, 16);
+            QVERIFY(config.rope_divisors.front() < config.rope_divisors[2] &&
+                    config.rope_divisors[2] < config.rope_divisors.back());
+        }
+        const auto weights = ModelWeights::random(config, 11, true, static_cast<TensorType>(type));
+        const std::vector<int32_t> tokens = randomTokens(34, config.vocab_size, 5);
+        const auto expected = llamaReference(reference(*weights), tokens, true);
+        const auto logits = engineLogits(weights, tokens, DataType::kF32, 16, 11);
+        const double error = relativeError(logits, expected);
+        QVERIFY2(error <= kTolerance, qPrintable(QString::number(error)));
+        // One row a step takes the road through registers: the same bits.
+        QCOMPARE(engineLogits(weights, tokens, DataType::kF32, 16, 1), logits);
+
+        // And the reference is not blind to what the row is about.
+        ModelWeights other = *weights;
+        other.config.rope_style = RopeStyle::kInterleaved;
+        other.config.rope_scale = 1.f;
+        other.config.rope_divisors.clear();
+        for (LayerWeights& layer : other.layers) {
+            layer.query_bias = layer.key_bias = layer.value_bias = WeightMatrix{};
+        }
+        if (architecture == "qwen2" || scaling != "none") {
+            const auto changed = llamaReference(reference(other), tokens, true);
+            QVERIFY(relativeError(logits, changed) > 100 * kTolerance);
+        }
+    }
+
+    // As llama.cpp's Q4_K_M files do: different types in one model.
+    void typesMayBeMixed() {
+        ModelConfig config;
+        config.num_layers = 1;
+        config.num_heads = 4;
+        config.num_kv_heads = 1;
+        config.head_dim = 64;
+        config.rope_dim = 64;
+        config.embedding_dim = 256;
+        config.feed_forward_dim = 512;
+        config.vocab_size = 50;
+        config.context_len = 64;
+        const auto q4 = ModelWeights::random(config, 2, false, TensorType::kQ4_K);
+        const auto q6 = ModelWeights::random(config, 2, false, TensorType::kQ6_K);
+        const auto q8 = ModelWeights::random(config, 2, false, TensorType::kQ8_0);
+        auto mixed = std::make_shared<ModelWeights>(*q4);
+        mixed->token_embedding = q8->token_embedding;
+        mixed->output = q6->output;
+        mixed->layers[0].value = q6->layers[0].value;
+        mixed->layers[0].down = q6->layers[0].down;
+        const std::vector<int32_t> tokens = randomTokens(20, config.vocab_size, 8);
+        const auto expected = llamaReference(reference(*mixed), tokens, true);
+        const double error =
+            relativeError(engineLogits(mixed, tokens, DataType::kF32, 16, 512), expected);
+        QVERIFY2(error <= kTolerance, qPrintable(QString::number(error)));
     }
 
     void theBundledModelAgreesWithTheDenseReference() {

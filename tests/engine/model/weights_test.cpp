@@ -13,7 +13,7 @@
 #include "engine/error.h"
 #include "engine/model/gguf_writer.h"
 #include "engine/model/tokenizer.h"
-#include "kernels/half.h"
+#include "kernels/reference/dequantise_reference.h"
 
 namespace kvlab {
 namespace {
@@ -37,16 +37,14 @@ ModelConfig smallConfig() {
 }
 
 bool sameMatrix(const WeightMatrix& a, const WeightMatrix& b) {
-    const auto num_bytes = static_cast<size_t>(a.num_rows) * static_cast<size_t>(a.num_cols) *
-                           static_cast<size_t>(dataTypeBytes(a.dtype));
-    return a.dtype == b.dtype && a.num_rows == b.num_rows && a.num_cols == b.num_cols &&
+    const auto num_bytes =
+        static_cast<size_t>(tensorBytes(a.type, int64_t{a.num_rows} * a.num_cols));
+    return a.type == b.type && a.num_rows == b.num_rows && a.num_cols == b.num_cols &&
            std::memcmp(a.data, b.data, num_bytes) == 0;
 }
 
 float valueAt(const WeightMatrix& matrix, size_t i) {
-    if (matrix.dtype == DataType::kF32) return static_cast<const float*>(matrix.data)[i];
-    const uint16_t stored = static_cast<const uint16_t*>(matrix.data)[i];
-    return matrix.dtype == DataType::kF16 ? halfToFloat(stored) : bfloat16ToFloat(stored);
+    return static_cast<float>(dequantisedAt(matrix.type, matrix.data, static_cast<int64_t>(i)));
 }
 
 }  // namespace
@@ -80,7 +78,9 @@ class WeightsTest : public QObject {
         std::map<std::string, float> floats;
         std::map<std::string, std::string> strings;
         std::map<std::string, std::vector<int64_t>> shapes;
-        std::map<std::string, DataType> types;
+        std::map<std::string, TensorType> types;
+        float divisor = 1.f;  // in rope_freqs.weight, which has one value at rope_dim 2
+        std::map<std::string, std::vector<bool>> patterns;
     };
     static Draft draft() {
         Draft d;
@@ -103,10 +103,12 @@ class WeightsTest : public QObject {
         for (const auto& [key, value] : d.strings) writer.setString(key, value);
         for (const auto& [key, value] : d.ints) writer.setUint32(key, value);
         for (const auto& [key, value] : d.floats) writer.setFloat32(key, value);
+        for (const auto& [key, value] : d.patterns) writer.setBools(key, value);
         for (const auto& [name, shape] : d.shapes) {
             const auto type = d.types.find(name);
-            writer.addTensor(name, shape, type == d.types.end() ? DataType::kF32 : type->second,
-                             kZeros.data());
+            const bool is_divisor = name == "rope_freqs.weight";
+            writer.addTensor(name, shape, type == d.types.end() ? TensorType::kF32 : type->second,
+                             is_divisor ? &d.divisor : kZeros.data());
         }
         writer.write(path());
         return ModelWeights::fromGguf(GgufFile::open(path()));
@@ -114,20 +116,26 @@ class WeightsTest : public QObject {
 
   private slots:
     void roundTripsThroughAFile_data() {
-        QTest::addColumn<int>("dtype");
+        QTest::addColumn<int>("type");
         QTest::addColumn<bool>("tied");
-        for (const DataType dtype : {DataType::kF32, DataType::kF16, DataType::kBF16}) {
+        for (const TensorType type : kAllTensorTypes) {
             for (const bool tied : {false, true}) {
-                QTest::newRow(qPrintable(QString("%1 %2").arg(dataTypeName(dtype)).arg(tied)))
-                    << static_cast<int>(dtype) << tied;
+                QTest::newRow(qPrintable(QString("%1 %2").arg(tensorTypeName(type)).arg(tied)))
+                    << static_cast<int>(type) << tied;
             }
         }
     }
     void roundTripsThroughAFile() {
-        QFETCH(int, dtype);
+        QFETCH(int, type);
         QFETCH(bool, tied);
-        const ModelConfig config = smallConfig();
-        const auto made = ModelWeights::random(config, 7, tied, static_cast<DataType>(dtype));
+        ModelConfig config = smallConfig();
+        if (isQuantised(static_cast<TensorType>(type))) {
+            // Rows are whole blocks.
+            config.embedding_dim = 256;
+            config.feed_forward_dim = 512;
+            config.head_dim = 64;
+        }
+        const auto made = ModelWeights::random(config, 7, tied, static_cast<TensorType>(type));
         writeModelGguf(*made, path());
         const auto file = GgufFile::open(path());
         const auto read = ModelWeights::fromGguf(file);
@@ -144,6 +152,10 @@ class WeightsTest : public QObject {
         QCOMPARE(read->config.context_len, config.context_len);
         QCOMPARE(read->config.rope_base, config.rope_base);
         QCOMPARE(read->config.rms_epsilon, config.rms_epsilon);
+        QCOMPARE(read->config.tied_output, tied);
+        QCOMPARE(read->config.rope_style, RopeStyle::kInterleaved);
+        QVERIFY(!read->config.has_attention_bias && read->config.rope_divisors.empty() &&
+                read->config.layer_windows.empty() && read->config.rope_scale == 1.f);
         QCOMPARE(read->sha256, file->sha256());
         QVERIFY(made->sha256.empty());
         QVERIFY(sameMatrix(read->token_embedding, made->token_embedding));
@@ -247,13 +259,13 @@ class WeightsTest : public QObject {
 
     void widensNormsToF32() {
         Draft d = draft();
-        d.types = {{"output_norm.weight", DataType::kF16},
-                   {"blk.0.attn_norm.weight", DataType::kBF16},
-                   {"blk.0.attn_q.weight", DataType::kBF16}};
+        d.types = {{"output_norm.weight", TensorType::kF16},
+                   {"blk.0.attn_norm.weight", TensorType::kBF16},
+                   {"blk.0.attn_q.weight", TensorType::kBF16}};
         const auto weights = load(d);
-        QCOMPARE(weights->output_norm.dtype, DataType::kF32);
-        QCOMPARE(weights->layers[0].attention_norm.dtype, DataType::kF32);
-        QCOMPARE(weights->layers[0].query.dtype, DataType::kBF16);
+        QCOMPARE(weights->output_norm.type, TensorType::kF32);
+        QCOMPARE(weights->layers[0].attention_norm.type, TensorType::kF32);
+        QCOMPARE(weights->layers[0].query.type, TensorType::kBF16);
         QCOMPARE(valueAt(weights->output_norm, 7), 0.f);
     }
 
@@ -268,7 +280,10 @@ class WeightsTest : public QObject {
         const ErrorKind unsupported = ErrorKind::kUnsupported;
         expect(bad, "names no architecture",
                [](Draft& d) { d.strings.erase("general.architecture"); });
-        expect(unsupported, "\"qwen2\"",
+        expect(unsupported, "\"gemma2\", and only llama, mistral and qwen2",
+               [](Draft& d) { d.strings["general.architecture"] = "gemma2"; });
+        // Its keys start with its own name.
+        expect(bad, "qwen2.block_count is missing",
                [](Draft& d) { d.strings["general.architecture"] = "qwen2"; });
         for (const auto& [key, value] : draft().ints) {
             if (key == "llama.attention.head_count_kv") continue;
@@ -303,14 +318,146 @@ class WeightsTest : public QObject {
         expect(unsupported, "expert_count", [](Draft& d) { d.ints["llama.expert_count"] = 8; });
         expect(unsupported, "scales RoPE",
                [](Draft& d) { d.strings["llama.rope.scaling.type"] = "yarn"; });
-        expect(unsupported, "scales RoPE",
-               [](Draft& d) { d.floats["llama.rope.scaling.factor"] = 8.f; });
+        expect(unsupported, "\"yarn\"", [](Draft& d) {
+            d.strings["llama.rope.scaling.type"] = "yarn";
+            d.floats["llama.rope.scaling.factor"] = 1.f;
+        });
+        expect(unsupported, "\"longrope\"",
+               [](Draft& d) { d.strings["llama.rope.scaling.type"] = "longrope"; });
+        expect(bad, "no positive number",
+               [](Draft& d) { d.floats["llama.rope.scaling.factor"] = -8.f; });
+        expect(bad, "original_context_length is missing",
+               [](Draft& d) { d.strings["llama.rope.scaling.type"] = "llama3"; });
+        expect(bad, "llama3 RoPE scaling", [](Draft& d) {
+            d.strings["llama.rope.scaling.type"] = "llama3";
+            d.ints["llama.rope.scaling.original_context_length"] = 8192;
+            d.floats["llama.rope.scaling.low_freq_factor"] = 4.f;
+        });
         expect(unsupported, "attn_q.bias", [](Draft& d) { d.shapes["blk.0.attn_q.bias"] = {8}; });
-        expect(unsupported, "rope_freqs.weight",
-               [](Draft& d) { d.shapes["rope_freqs.weight"] = {1}; });
+        expect(bad, "rope_freqs.weight has the shape [2]",
+               [](Draft& d) { d.shapes["rope_freqs.weight"] = {2}; });
+        for (const float divisor : {0.f, -1.f, std::nanf(""), INFINITY}) {
+            expect(bad, "RoPE divisor", [divisor](Draft& d) {
+                d.shapes["rope_freqs.weight"] = {1};
+                d.divisor = divisor;
+            });
+        }
+        expect(bad, "has 2 entries for 1 layers", [](Draft& d) {
+            d.ints["llama.attention.sliding_window"] = 16;
+            d.patterns["llama.attention.sliding_window_pattern"] = {true, false};
+        });
+        expect(bad, "attention.sliding_window is",
+               [](Draft& d) { d.ints["llama.attention.sliding_window"] = ~0u; });
         expect(unsupported, "blk.1.attn_q.weight", [](Draft& d) {
             d.shapes["blk.1.attn_q.weight"] = {8, 8};
         });
+    }
+
+    void readsMistralAsLlama() {
+        Draft d = draft();
+        d.strings["general.architecture"] = "mistral";
+        std::map<std::string, uint32_t> ints;
+        for (const auto& [key, value] : d.ints) ints["mistral" + key.substr(5)] = value;
+        d.ints = ints;
+        d.ints["mistral.attention.sliding_window"] = 40;
+        const auto weights = load(d);
+        QCOMPARE(weights->config.rope_style, RopeStyle::kInterleaved);
+        QCOMPARE(weights->config.layer_windows, std::vector<int>{40});
+    }
+
+    void readsRopeScaling() {
+        Draft d = draft();
+        d.floats["llama.rope.scaling.factor"] = 8.f;  // no type: linear
+        QCOMPARE(load(d)->config.rope_scale, 0.125f);
+        d.strings["llama.rope.scaling.type"] = "none";
+        QCOMPARE(load(d)->config.rope_scale, 1.f);
+        d = draft();
+        d.floats["llama.rope.scale_linear"] = 4.f;  // its old name
+        QCOMPARE(load(d)->config.rope_scale, 0.25f);
+        d = draft();
+        d.shapes["rope_freqs.weight"] = {1};
+        d.divisor = 3.5f;
+        QCOMPARE(load(d)->config.rope_divisors, std::vector<float>{3.5f});
+        // A whole model of one pair: its wave of 2 pi tokens is short, so it stays.
+        d = draft();
+        d.strings["llama.rope.scaling.type"] = "llama3";
+        d.floats["llama.rope.scaling.factor"] = 8.f;
+        d.ints["llama.rope.scaling.original_context_length"] = 8192;
+        QCOMPARE(load(d)->config.rope_divisors, std::vector<float>{1.f});
+        d.ints["llama.rope.scaling.original_context_length"] = 4;
+        QCOMPARE(load(d)->config.rope_divisors, std::vector<float>{8.f});
+    }
+
+    // Llama 3.1: base 500000, 128 values, factor 8, 1 and 4, 8192 tokens. A wave of pair i has
+    // 2 pi 500000^(i / 64) tokens: 28 have less than 2048 (the last 1956), 35 and on more than 8192
+    // (10 076 at 36, 8208 at 35).
+    void llama3DivisorsFollowTheRule() {
+        const std::vector<float> divisors = llama3RopeDivisors(500000.f, 128, 8, 1, 4, 8192);
+        QCOMPARE(divisors.size(), size_t{64});
+        for (size_t i = 0; i <= 28; ++i) QCOMPARE(divisors[i], 1.f);
+        for (size_t i = 35; i < 64; ++i) QCOMPARE(divisors[i], 8.f);
+        for (size_t i = 29; i < 35; ++i) {
+            const double wave = 2 * M_PI * std::exp(std::log(5e5) * static_cast<double>(i) / 64);
+            const double share = (8192 / wave - 1) / 3;  // of the unscaled frequency
+            QVERIFY(std::abs(1 / double{divisors[i]} - (share + (1 - share) / 8)) < 1e-6);
+            QVERIFY(divisors[i] > divisors[i - 1]);
+        }
+    }
+
+    void readsWindows() {
+        ModelConfig config = smallConfig();
+        config.num_layers = 4;
+        config.layer_windows = {16, 16, 0, 16};
+        writeModelGguf(*ModelWeights::random(config, 1, true, DataType::kF32), path());
+        QCOMPARE(ModelWeights::configOf(GgufFile::open(path())).layer_windows,
+                 config.layer_windows);
+        config.layer_windows = {8, 8, 8, 8};
+        writeModelGguf(*ModelWeights::random(config, 1, true, DataType::kF32), path());
+        QCOMPARE(ModelWeights::configOf(GgufFile::open(path())).layer_windows,
+                 config.layer_windows);
+        config.layer_windows = {8, 8, 16, 8};
+        const auto mixed = ModelWeights::random(config, 1, true, DataType::kF32);
+        expectError(ErrorKind::kBadArgument, "one size", [&] { writeModelGguf(*mixed, path()); });
+        // A period: every second layer sees everything. One layer is the first of its period.
+        Draft d = draft();
+        d.ints["llama.attention.sliding_window"] = 16;
+        d.ints["llama.attention.sliding_window_pattern"] = 2;
+        QCOMPARE(load(d)->config.layer_windows, std::vector<int>{16});
+        d.ints["llama.attention.sliding_window_pattern"] = 1;
+        QCOMPARE(load(d)->config.layer_windows, std::vector<int>{0});
+    }
+
+    void roundTripsQwen2() {
+        ModelConfig config = smallConfig();
+        config.architecture = "qwen2";
+        config.has_attention_bias = true;
+        config.rope_style = RopeStyle::kHalfSplit;
+        config.rope_scale = 0.25f;
+        config.rope_divisors = {1.f, 2.5f};
+        const auto made = ModelWeights::random(config, 5, true, DataType::kF16);
+        writeModelGguf(*made, path());
+        const auto read = ModelWeights::fromGguf(GgufFile::open(path()));
+        QCOMPARE(read->config.architecture, std::string("qwen2"));
+        QVERIFY(read->config.has_attention_bias);
+        QCOMPARE(read->config.rope_style, RopeStyle::kHalfSplit);
+        QCOMPARE(read->config.rope_scale, 0.25f);
+        QCOMPARE(read->config.rope_divisors, config.rope_divisors);
+        for (size_t i = 0; i < made->layers.size(); ++i) {
+            QVERIFY(sameMatrix(read->layers[i].query_bias, made->layers[i].query_bias));
+            QVERIFY(sameMatrix(read->layers[i].key_bias, made->layers[i].key_bias));
+            QVERIFY(sameMatrix(read->layers[i].value_bias, made->layers[i].value_bias));
+        }
+        QCOMPARE(made->layers[0].query_bias.num_cols, 24);
+        QVERIFY(std::abs(valueAt(made->layers[0].key_bias, 3)) < 1.f);  // around 0, norms around 1
+        config.has_attention_bias = false;
+        writeModelGguf(*ModelWeights::random(config, 5, true, DataType::kF16), path());
+        expectError(ErrorKind::kBadFile, "attn_q.bias is missing",
+                    [&] { ModelWeights::fromGguf(GgufFile::open(path())); });
+    }
+
+    void refusesRowsThatAreNoWholeBlocks() {
+        expectError(ErrorKind::kBadArgument, "Q8_0 stores blocks of 32",
+                    [] { ModelWeights::random(smallConfig(), 1, true, TensorType::kQ8_0); });
     }
 
     void refusesAVocabularyOfAnotherSize() {

@@ -117,7 +117,7 @@ class LlamaReferenceTest : public QObject {
         std::vector<uint16_t> halves;
         for (const float value : tiny.embedding) halves.push_back(floatToHalf(value));
         const std::vector<double> from_f32 = llamaReference(tiny.model, {1, 0});
-        tiny.model.embedding = tiny.model.head = {halves.data(), DataType::kF16};
+        tiny.model.embedding = tiny.model.head = {halves.data(), TensorType::kF16};
         verifyNear(llamaReference(tiny.model, {1, 0}), from_f32);
 
         LlamaReferenceLayer& layer = tiny.model.layers[0];
