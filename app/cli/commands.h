@@ -19,5 +19,6 @@ void addDevicesCommand(CLI::App& app);
 void addLessonsCommand(CLI::App& app);
 void addTraceCommand(CLI::App& app);
 void addBenchCommand(CLI::App& app);
+void addModelCommand(CLI::App& app);
 
 }  // namespace kvlab

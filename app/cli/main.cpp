@@ -62,7 +62,7 @@ int run(int argc, char** argv) {
     kvlab::addTraceCommand(app);
     kvlab::addDevicesCommand(app);
     kvlab::addBenchCommand(app);
-    kvlab::addLaterCommand(app, "model", "what a model file holds");
+    kvlab::addModelCommand(app);
     kvlab::addLaterCommand(app, "prefix", "prefix reuse, scripted");
     kvlab::addLaterCommand(app, "replay", "arriving requests under a scheduler");
     kvlab::addLaterCommand(app, "workload", "what traffic repeats");

@@ -6,6 +6,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/json_output.h"
 #include "app/cli/option_text.h"
+#include "app/cli/quantity_text.h"
 #include "engine/error.h"
 #include "engine/sizing/kv_size.h"
 #include "engine/sizing/model_table.h"
@@ -22,14 +23,6 @@ struct SizeOptions {
 };
 
 constexpr int64_t kMost = 1'000'000'000'000;
-
-void printQuantity(const char* name, const Quantity& quantity) {
-    const std::string shown = quantity.unit == "B"
-                                  ? formatBytes(quantity.value)
-                                  : formatCount(quantity.value) + " " + quantity.unit;
-    std::printf("%-20s %-18s %s, with numbers %s\n", name, shown.c_str(), quantity.formula.c_str(),
-                quantity.substituted.c_str());
-}
 
 void runSize(const SizeOptions& options) {
     const ModelSpec& spec = modelSpec(options.model.value_or(""));

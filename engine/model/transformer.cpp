@@ -17,23 +17,6 @@ std::vector<float> widened(const WeightMatrix& vector) {
     return values;
 }
 
-// Until attention masks what a sliding window hides, a context beyond it would be computed wrongly.
-void refuseBeyondWindow(const ModelConfig& config, const StepBatch& batch) {
-    int smallest = 0;
-    for (const int window : config.layer_windows) {
-        if (window > 0 && (smallest == 0 || window < smallest)) smallest = window;
-    }
-    if (smallest == 0) return;
-    for (const int32_t context_len : batch.context_lens) {
-        if (context_len > smallest) {
-            throw EngineError(ErrorKind::kUnsupported,
-                              "this model's layers see a sliding window of " +
-                                  std::to_string(smallest) +
-                                  " tokens, and longer contexts are not supported; ask for less");
-        }
-    }
-}
-
 }  // namespace
 
 Transformer::Transformer(std::shared_ptr<const ModelWeights> weights, Backend& backend)
@@ -53,7 +36,6 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
     const size_t rows = static_cast<size_t>(n);
     const int query_dim = c.num_heads * c.head_dim;
     const int kv_dim = c.num_kv_heads * c.head_dim;
-    refuseBeyondWindow(c, batch);
     hidden_.resize(rows * c.embedding_dim);
     normed_.resize(rows * c.embedding_dim);
     query_.resize(rows * query_dim);
@@ -136,6 +118,7 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
         attend.query = query_.data();
         attend.kv = kv;
         attend.layer = layer;
+        attend.window = c.window(layer);
         attend.block_tables = batch.block_tables.data();
         attend.max_blocks_per_seq = batch.max_blocks_per_seq;
         attend.row_to_seq = batch.row_to_seq.data();

@@ -107,7 +107,12 @@ KvShape KvShape::of(const ModelSpec& spec) {
 }
 
 KvShape KvShape::of(const ModelConfig& config) {
-    return {config.num_layers, config.num_kv_heads, config.head_dim, 0, 0, 0};
+    KvShape shape{config.num_layers, config.num_kv_heads, config.head_dim, 0, 0, 0};
+    for (const int window : config.layer_windows) {
+        if (window > 0) ++shape.num_local_layers;
+        shape.window = std::max(shape.window, window);
+    }
+    return shape;
 }
 
 Quantity kvBytesPerToken(const KvShape& shape, KvDtype dtype) {

@@ -101,7 +101,6 @@ void ExitCodesTest::laterRoomsSaySo_data() {
     QTest::newRow("eval --backend") << QStringList{"eval", "--backend", "cuda"};
     QTest::newRow("logits --backend")
         << QStringList{"logits", "--tokens", "1", "--backend", "simt"};
-    QTest::newRow("model") << QStringList{"model", "F.gguf", "--json"};
     QTest::newRow("prefix") << QStringList{"prefix", "--mode", "hash", "--script", "F"};
     QTest::newRow("replay") << QStringList{"replay", "--poisson", "2", "--count", "5"};
     QTest::newRow("workload") << QStringList{"workload", "--kind", "chat", "--json"};

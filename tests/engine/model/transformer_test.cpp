@@ -9,9 +9,11 @@
 #include <QTest>
 
 #include "engine/engine.h"
+#include "engine/error.h"
 #include "engine/model/model_loader.h"
 #include "engine/model/tokenizer.h"
 #include "kernels/reference/llama_reference.h"
+#include "tests/support/tiny_model.h"
 
 using namespace kvlab;
 
@@ -256,6 +258,25 @@ class TransformerTest : public QObject {
         const double error =
             relativeError(engineLogits(mixed, tokens, DataType::kF32, 16, 512), expected);
         QVERIFY2(error <= kTolerance, qPrintable(QString::number(error)));
+    }
+
+    // Up to the window nothing is hidden; beyond it, until attention masks, is an error.
+    void contextsBeyondASlidingWindowAreRefused() {
+        ModelConfig config = tinyConfig();
+        config.layer_windows = {12, 0};
+        const auto weights = ModelWeights::random(config, 4, true, TensorType::kF32);
+        const std::vector<int32_t> tokens = randomTokens(13, config.vocab_size, 6);
+        const std::vector<int32_t> fitting(tokens.begin(), tokens.end() - 1);
+        const auto expected = llamaReference(reference(*weights), fitting, true);
+        const auto logits = engineLogits(weights, fitting, DataType::kF32, 4, 512);
+        QVERIFY(relativeError(logits, expected) <= kTolerance);
+        try {
+            engineLogits(weights, tokens, DataType::kF32, 4, 512);
+            QFAIL("no error was thrown");
+        } catch (const EngineError& error) {
+            QCOMPARE(error.kind(), ErrorKind::kUnsupported);
+            QVERIFY(std::string(error.what()).find("window of 12 tokens") != std::string::npos);
+        }
     }
 
     void theBundledModelAgreesWithTheDenseReference() {
