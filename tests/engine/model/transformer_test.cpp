@@ -51,6 +51,7 @@ LlamaReferenceModel reference(const ModelWeights& weights) {
              reference(layer.value), reference(layer.output), reference(layer.ffn_norm),
              reference(layer.gate), reference(layer.up), reference(layer.down),
              reference(layer.query_bias), reference(layer.key_bias), reference(layer.value_bias)});
+        model.layers.back().window = c.window(static_cast<int>(model.layers.size()) - 1);
     }
     model.output_norm = reference(weights.output_norm);
     model.head = reference(weights.output);
@@ -260,23 +261,21 @@ class TransformerTest : public QObject {
         QVERIFY2(error <= kTolerance, qPrintable(QString::number(error)));
     }
 
-    // Up to the window nothing is hidden; beyond it, until attention masks, is an error.
-    void contextsBeyondASlidingWindowAreRefused() {
+    // One layer sees 12 tokens, the other all of them; 40 tokens, so that much is hidden.
+    void slidingWindowsHideWhatTheReferenceHides() {
         ModelConfig config = tinyConfig();
         config.layer_windows = {12, 0};
         const auto weights = ModelWeights::random(config, 4, true, TensorType::kF32);
-        const std::vector<int32_t> tokens = randomTokens(13, config.vocab_size, 6);
-        const std::vector<int32_t> fitting(tokens.begin(), tokens.end() - 1);
-        const auto expected = llamaReference(reference(*weights), fitting, true);
-        const auto logits = engineLogits(weights, fitting, DataType::kF32, 4, 512);
-        QVERIFY(relativeError(logits, expected) <= kTolerance);
-        try {
-            engineLogits(weights, tokens, DataType::kF32, 4, 512);
-            QFAIL("no error was thrown");
-        } catch (const EngineError& error) {
-            QCOMPARE(error.kind(), ErrorKind::kUnsupported);
-            QVERIFY(std::string(error.what()).find("window of 12 tokens") != std::string::npos);
+        const std::vector<int32_t> tokens = randomTokens(40, config.vocab_size, 6);
+        const auto expected = llamaReference(reference(*weights), tokens, true);
+        for (const int chunk : {7, 512}) {
+            const auto logits = engineLogits(weights, tokens, DataType::kF32, 4, chunk);
+            QVERIFY(relativeError(logits, expected) <= kTolerance);
         }
+        ModelWeights open = *weights;
+        open.config.layer_windows.clear();
+        const auto without = llamaReference(reference(open), tokens, true);
+        QVERIFY(relativeError(without, expected) > 100 * kTolerance);
     }
 
     void theBundledModelAgreesWithTheDenseReference() {
