@@ -45,11 +45,24 @@ struct ModelConfig {
     }
 };
 
+// How a sequence gets its blocks. Paged: one by one, as they fill. Slab: a contiguous run for
+// max_len tokens at admission, first fit; no sharing. Same pool, same kernels.
+enum class CacheLayout : uint8_t { kPaged, kSlab };
+
+// What becomes of a sequence whose blocks another one needs.
+enum class PreemptionKind : uint8_t { kNone, kRecompute, kSwap };
+
 // Size of the paged pool.
 struct CacheConfig {
     int block_size = 16;                 // tokens per block, 1 … 256
     int num_blocks = 0;                  // blocks in the pool
     DataType kv_dtype = DataType::kF16;  // storage type of K and V
+    int num_host_blocks = 0;             // blocks of the host pool, for swapped-out sequences
+    CacheLayout layout = CacheLayout::kPaged;
+    int max_len = 0;  // tokens of a slab's run; slab only
+
+    // Blocks of one slab run.
+    int runBlocks() const { return (max_len + block_size - 1) / block_size; }
 };
 
 struct EngineConfig {
@@ -57,6 +70,14 @@ struct EngineConfig {
     int token_budget = 512;        // tokens of one step, decode rows first, then prefill chunks
     int num_threads = 0;           // CPU threads; 0: one per core
     std::string backend = "auto";  // auto | cpu (cuda and simt come with their issue)
+    // kSwap falls back to recompute while the host pool is full.
+    PreemptionKind preempt = PreemptionKind::kRecompute;
+    // Share of the pool that admission leaves free, so that running sequences can grow before the
+    // next preemption. vLLM's figure.
+    double watermark = 0.01;
+    // Texts of sequences that left stay in state(), and requests keep each token's time. Runs of
+    // many requests switch it off.
+    bool keep_history = true;
 };
 
 // How the next token is chosen.

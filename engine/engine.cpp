@@ -2,17 +2,18 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <chrono>
-#include <optional>
+#include <map>
 #include <set>
+#include <unordered_map>
 
-#include "engine/backend/backend.h"
 #include "engine/cache/kv_cache_manager.h"
 #include "engine/error.h"
 #include "engine/model/sampler.h"
 #include "engine/model/tokenizer.h"
-#include "engine/model/transformer.h"
+#include "engine/model/weights.h"
+#include "engine/scheduling/beam_search.h"
 #include "engine/scheduling/scheduler.h"
+#include "engine/scheduling/step_executor.h"
 #include "engine/sizing/kv_size.h"
 #include "engine/text_format.h"
 #include "engine/trace/trace_recorder.h"
@@ -21,27 +22,34 @@ namespace kvlab {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double millisecondsSince(Clock::time_point start) {
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+[[noreturn]] void refuse(const std::string& message) {
+    throw EngineError(ErrorKind::kBadArgument, message);
 }
 
-EngineConfig resolved(EngineConfig config, const Backend& backend) {
-    config.backend = backend.name();
-    config.num_threads = backend.numThreads();
-    return config;
-}
-
-PagedKvView poolView(const ModelConfig& model, const CacheConfig& cache) {
-    PagedKvView kv;
-    kv.dtype = cache.kv_dtype;
-    kv.num_layers = model.num_layers;
-    kv.num_blocks = cache.num_blocks;
-    kv.block_size = cache.block_size;
-    kv.num_kv_heads = model.num_kv_heads;
-    kv.head_dim = model.head_dim;
-    return kv;
+// Layout, host pool and preemption.
+void checkSchedule(const EngineConfig& config) {
+    const CacheConfig& cache = config.cache;
+    if (cache.num_host_blocks < 0) refuse("a host pool cannot have fewer than 0 blocks");
+    if ((int64_t{cache.num_blocks} + cache.num_host_blocks) * cache.block_size > INT32_MAX) {
+        refuse("pool and host pool of " +
+               formatCount(int64_t{cache.num_blocks} + cache.num_host_blocks) + " blocks of " +
+               std::to_string(cache.block_size) +
+               " slots have more slots than a slot index counts; ask for fewer blocks");
+    }
+    if (!(config.watermark >= 0 && config.watermark < 1)) {
+        refuse("the watermark is a share of the pool: at least 0 and below 1");
+    }
+    if (config.preempt == PreemptionKind::kNone) {
+        refuse("sequences must be able to give way: choose preemption by recompute or by swap");
+    }
+    if (cache.layout != CacheLayout::kSlab) return;
+    if (cache.max_len < 1) refuse("a slab needs the length that it is cut for; give max_len");
+    if (cache.runBlocks() > cache.num_blocks) {
+        refuse("a slab for " + formatCount(cache.max_len) + " tokens needs " +
+               formatCount(cache.runBlocks()) + " blocks of " + std::to_string(cache.block_size) +
+               " tokens, the pool has " + formatCount(cache.num_blocks) +
+               "; give it more blocks or a shorter max_len");
+    }
 }
 
 void checkConfig(const EngineConfig& config) {
@@ -51,56 +59,78 @@ void checkConfig(const EngineConfig& config) {
                                                        std::to_string(config.token_budget) +
                                                        " lets nothing run; give it at least 1");
     }
+    checkSchedule(config);
+}
+
+int maxTokens(const EngineRequest& request) {
+    return request.forced.empty() ? request.max_tokens : static_cast<int>(request.forced.size());
+}
+
+int64_t blocksOf(int64_t num_tokens, int block_size) {
+    return (num_tokens + block_size - 1) / block_size;
+}
+
+// Of one sequence at its end: the last sampled token has no K/V.
+int64_t finalLen(const EngineRequest& request) {
+    return static_cast<int64_t>(request.prompt.size()) + maxTokens(request) - 1;
 }
 
 }  // namespace
 
 struct Engine::Impl {
-    std::shared_ptr<const ModelWeights> weights;
     std::shared_ptr<const Tokenizer> tokenizer;
-    std::unique_ptr<Backend> backend;
+    std::unique_ptr<StepExecutor> executor;
     EngineConfig config;
-    Transformer transformer;
+    int vocab_size = 0;  // 0: an accounting run takes any token
     TraceRecorder recorder;
-    // Before the bookkeeping: a pool that does not fit is refused before its blocks are counted one
-    // by one.
-    PagedKvView kv;
-    Backend::Memory pool_memory;
     KvCacheManager cache;
     Scheduler scheduler;
     LogitsObserver observer;
+    std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();
     std::set<RequestId> to_cancel;
-    int32_t next_request = 0;
+    std::map<RequestId, WaitingRequest> not_started;  // what state() says of the queue
+    std::vector<RequestTimings> timings;              // by request id
+    std::unordered_map<RequestId, std::vector<double>> finished_beams;  // their sums
+    std::vector<BlockTransfer> late_copies;  // to be done before the next step's
+    SteadyClock wall;                        // for what a step costs; `clock` dates requests
+    WasteAccount waste;
     int64_t blocks_peak = 0;
+    int64_t bytes_moved = 0;
+    int num_idle_steps = 0;        // in a row
+    std::vector<int64_t> read_in;  // by block: the step that read it last
+    int64_t num_steps = 0;
     std::vector<SequenceState> past;   // by sequence id: what state() needs of sequences that left
     std::optional<CacheState> folded;  // the fold of our own log, where seal() compares
 
-    Impl(std::shared_ptr<const ModelWeights> model,
-         std::shared_ptr<const Tokenizer> words,
-         const EngineConfig& wanted,
-         std::unique_ptr<Backend> made)
-        : weights(std::move(model)),
-          tokenizer(std::move(words)),
-          backend(std::move(made)),
-          config(resolved(wanted, *backend)),
-          transformer(weights, *backend),
-          kv(poolView(weights->config, config.cache)),
-          pool_memory(backend->allocate(kv.numBytes(), "the pool")),
-          cache(config.cache.num_blocks, config.cache.block_size, recorder),
-          scheduler(config.cache.num_blocks, config.token_budget) {
-        kv.data = pool_memory.get();
+    // The executor comes first: a pool that does not fit is refused before its blocks are counted
+    // one by one.
+    Impl(std::unique_ptr<StepExecutor> made, std::shared_ptr<const Tokenizer> words)
+        : tokenizer(std::move(words)),
+          executor(std::move(made)),
+          config(executor->config()),
+          cache(config.cache, recorder),
+          scheduler(config, cache, recorder) {
         if (tokenizer) {
             recorder.setPieceSource(
                 [words_ptr = tokenizer](TokenId token) { return words_ptr->piece(token); });
         }
     }
 
+    RequestTimings& timingsOf(const Sequence& sequence) {
+        return timings[static_cast<size_t>(sequence.request_id.value)];
+    }
+
     bool isEndOfText(TokenId token) const { return tokenizer && tokenizer->endsText(token); }
 
+    // Given tokens go on past an end.
+    bool ends(const EngineRequest& request, TokenId token) const {
+        return request.forced.empty() && !request.ignore_eos && isEndOfText(token);
+    }
+
     void finish(Sequence& sequence, FinishReason reason) {
-        sequence.phase = Phase::kFinished;
-        sequence.finish = reason;
-        recorder.sequenceFinished(sequence.id, reason);
+        scheduler.finish(sequence, reason);
+        timingsOf(sequence).finished_ms = clock->nowMs();
+        timingsOf(sequence).finish = reason;
     }
 
     SequenceState stateOf(const Sequence& sequence) const {
@@ -111,134 +141,245 @@ struct Engine::Impl {
         state.tokens = sequence.tokens;
         state.prompt_len = static_cast<int>(sequence.request->prompt.size());
         state.finish = sequence.finish;
+        state.preempted = sequence.preempted;
+        state.log_probability = sequence.log_probability;
         if (cache.contains(sequence.id)) {
-            state.kv_len = cache.table(sequence.id).kv_len;
-            state.table = cache.table(sequence.id).blocks;
+            const BlockTable& table = cache.table(sequence.id);
+            state.kv_len = table.kv_len;
+            state.table = table.blocks;
+            state.host_table = table.host_blocks;
+            state.num_on_host = table.num_on_host;
         }
         return state;
     }
 
     void releaseFinished() {
-        std::vector<SequenceId> finished;
-        for (const auto& sequence : scheduler.running()) {
-            if (sequence->phase == Phase::kFinished) finished.push_back(sequence->id);
-        }
-        for (const SequenceId id : finished) cache.release(id);
-        for (const SequenceId id : finished) {
-            recorder.sequenceRemoved(id);
+        if (cache.isSlab()) {
             for (const auto& sequence : scheduler.running()) {
-                if (sequence->id != id) continue;
-                SequenceState gone = stateOf(*sequence);
-                gone.removed = true;
-                if (past.size() <= static_cast<size_t>(id.value))
-                    past.resize(static_cast<size_t>(id.value) + 1);
-                past[static_cast<size_t>(id.value)] = std::move(gone);
+                if (sequence->phase != Phase::kFinished) continue;
+                waste.addLeft(*sequence, int64_t{cache.runBlocks()} * config.cache.block_size,
+                              cache.table(sequence->id).kv_len);
             }
-            scheduler.remove(id);
+        }
+        for (const auto& sequence : scheduler.releaseFinished()) {
+            if (!config.keep_history) continue;
+            const size_t index = static_cast<size_t>(sequence->id.value);
+            if (past.size() <= index) past.resize(index + 1);
+            past[index] = stateOf(*sequence);
+            past[index].removed = true;
         }
     }
 
     void applyCancels() {
         for (const RequestId request : to_cancel) {
-            if (scheduler.cancelWaiting(request)) continue;
-            for (const auto& sequence : scheduler.running()) {
-                if (sequence->request_id == request && sequence->phase != Phase::kFinished) {
-                    finish(*sequence, FinishReason::kCancelled);
-                }
-            }
+            const Scheduler::Cancelled cancelled = scheduler.cancel(request);
+            if (cancelled == Scheduler::Cancelled::kNothing) continue;
+            if (cancelled == Scheduler::Cancelled::kWaiting) not_started.erase(request);
+            RequestTimings& times = timings[static_cast<size_t>(request.value)];
+            times.finished_ms = clock->nowMs();
+            times.finish = FinishReason::kCancelled;
+            finished_beams.erase(request);
         }
         to_cancel.clear();
     }
 
-    StepBatch makeBatch(const std::vector<ScheduledRows>& plan) {
-        StepBatch batch;
-        batch.num_seqs = static_cast<int>(plan.size());
-        for (const ScheduledRows& rows : plan) {
-            batch.max_blocks_per_seq =
-                std::max(batch.max_blocks_per_seq,
-                         static_cast<int>(cache.table(rows.sequence->id).blocks.size()));
+    void countMoves(const StepPlan& plan) {
+        const int64_t token_bytes = executor->model().kvBytesPerToken(config.cache.kv_dtype);
+        for (const BlockTransfer& transfer : plan.transfers) {
+            if (transfer.kind == BlockTransfer::Kind::kCopy) continue;
+            bytes_moved += transfer.num_slots * token_bytes;
         }
-        batch.block_tables.assign(static_cast<size_t>(batch.num_seqs) * batch.max_blocks_per_seq,
-                                  0);
-        for (int seq_idx = 0; seq_idx < batch.num_seqs; ++seq_idx) {
-            const ScheduledRows& rows = plan[static_cast<size_t>(seq_idx)];
+    }
+
+    // The first in line always runs; if it does not, the rules above have a hole.
+    void checkProgress(const StepPlan& plan) {
+        const bool idle = plan.rows.empty() && plan.transfers.empty() && scheduler.hasWork();
+        num_idle_steps = idle ? num_idle_steps + 1 : 0;
+        KVLAB_CHECK(num_idle_steps < 4, "requests wait, but none of them can run");
+    }
+
+    // Attention's reading, see StepStats.
+    void countReads(const StepPlan& plan, StepStats& stats) {
+        const int64_t token_bytes = executor->model().kvBytesPerToken(config.cache.kv_dtype);
+        const int block_size = config.cache.block_size;
+        const bool shares = cache.pool().numShared() > 0;
+        if (shares) read_in.resize(static_cast<size_t>(cache.pool().numBlocks()), -1);
+        int64_t tokens = 0, repeated = 0;
+        for (const ScheduledRows& rows : plan.rows) {
             const BlockTable& table = cache.table(rows.sequence->id);
-            for (size_t i = 0; i < table.blocks.size(); ++i) {
-                batch.block_tables[static_cast<size_t>(seq_idx) * batch.max_blocks_per_seq + i] =
-                    table.blocks[i].value;
+            const int64_t context = int64_t{table.kv_len} + rows.num_tokens;
+            tokens += context;
+            for (int64_t idx = 0; shares && idx * block_size < context; ++idx) {
+                const BlockId block = table.blocks[static_cast<size_t>(idx)];
+                // Shared blocks are the beginning of a table.
+                if (cache.pool().refCount(block) == 1) break;
+                int64_t& last = read_in[static_cast<size_t>(block.value)];
+                if (last == num_steps) {
+                    repeated += std::min<int64_t>(block_size, context - idx * block_size);
+                }
+                last = num_steps;
             }
-            for (int i = 0; i < rows.num_tokens; ++i) {
-                const int position = table.kv_len + i;
-                batch.token_ids.push_back(
-                    rows.sequence->tokens[static_cast<size_t>(position)].value);
-                batch.positions.push_back(position);
-                batch.slot_mapping.push_back(table.slotOf(position, config.cache.block_size).value);
-                batch.row_to_seq.push_back(seq_idx);
-                batch.context_lens.push_back(position + 1);
-            }
-            if (rows.wants_logits) batch.logit_rows.push_back(batch.numTokens() - 1);
         }
-        return batch;
+        stats.attention_bytes = tokens * token_bytes;
+        stats.attention_bytes_repeated = repeated * token_bytes;
     }
 
-    void copyBlocks(const std::vector<BlockCopy>& copies) {
-        if (copies.empty()) return;
-        std::vector<int32_t> source, target, num_slots;
-        for (const BlockCopy& copy : copies) {
-            source.push_back(copy.source.value);
-            target.push_back(copy.target.value);
-            num_slots.push_back(copy.num_slots);
-        }
-        CopyBlocksParams params;
-        params.source = source.data();
-        params.target = target.data();
-        params.num_slots = num_slots.data();
-        params.num_pairs = static_cast<int>(copies.size());
-        params.kv = kv;
-        backend->ops().copy_blocks(params, backend->context());
-    }
-
-    // Draws the next token of a sequence from its row of logits.
-    void sampleInto(Sequence& sequence, const float* logits) {
+    // Draws the next token of a sequence from its row of logits (null: an accounting run).
+    SampledToken draw(const Sequence& sequence, const float* logits) const {
+        if (logits == nullptr) return {TokenId(0), 0.f};
         const EngineRequest& request = *sequence.request;
-        const int vocab_size = weights->config.vocab_size;
-        const int position = static_cast<int>(sequence.tokens.size());
-        SampledToken sampled =
-            sampleToken(logits, vocab_size, request.sampling, sequence.sample_idx, position);
         if (!request.forced.empty()) {
             const TokenId forced = request.forced[static_cast<size_t>(sequence.num_sampled)];
-            sampled = {forced, logProbability(logits, vocab_size, forced)};
+            return {forced, logProbability(logits, vocab_size, forced)};
         }
-        sequence.tokens.push_back(sampled.token);
-        ++sequence.num_sampled;
-        sequence.phase = Phase::kDecode;
-        recorder.tokenSampled(sequence.id, sampled.token, sampled.log_probability);
+        return sampleToken(logits, vocab_size, request.sampling, sequence.sample_idx,
+                           static_cast<int>(sequence.tokens.size()));
     }
 
-    static int maxTokens(const EngineRequest& request) {
-        return request.forced.empty() ? request.max_tokens
-                                      : static_cast<int>(request.forced.size());
+    void addToken(Sequence& sequence, TokenId token, float log_probability, double now_ms) {
+        sequence.tokens.push_back(token);
+        ++sequence.num_sampled;
+        sequence.log_probability += double{log_probability};
+        sequence.phase = Phase::kDecode;
+        recorder.tokenSampled(sequence.id, token, log_probability);
+        RequestTimings& times = timingsOf(sequence);
+        ++times.num_sampled;
+        if (sequence.sample_idx != 0) return;
+        if (!times.first_token_ms) {
+            times.first_token_ms = now_ms;
+        } else {
+            const double gap = now_ms - *times.last_token_ms;
+            ++times.num_gaps;
+            times.longest_gap_ms = std::max(times.longest_gap_ms, gap);
+            if (config.keep_history) times.token_gaps_ms.push_back(static_cast<float>(gap));
+        }
+        times.last_token_ms = now_ms;
     }
 
     void finishIfDone(Sequence& sequence) {
-        const EngineRequest& request = *sequence.request;
-        if (request.forced.empty() && !request.ignore_eos && isEndOfText(sequence.tokens.back())) {
+        if (ends(*sequence.request, sequence.tokens.back())) {
             finish(sequence, FinishReason::kEndOfText);
-        } else if (sequence.num_sampled >= maxTokens(request)) {
+        } else if (sequence.num_sampled >= maxTokens(*sequence.request)) {
             finish(sequence, FinishReason::kLength);
         }
     }
 
+    struct Row {
+        Sequence* sequence;
+        const float* logits;
+    };
+
+    // Samples, greedy and forced rows.
+    void drawTokens(const std::vector<Row>& rows) {
+        std::vector<Row> draws;
+        for (const Row& row : rows) {
+            draws.push_back(row);
+            Sequence& sequence = *row.sequence;
+            if (sequence.forked) continue;
+            for (Sequence* child : scheduler.forkSamples(sequence, late_copies)) {
+                draws.push_back({child, row.logits});
+            }
+        }
+        const double now_ms = clock->nowMs();
+        for (const Row& row : draws) {
+            const SampledToken sampled = draw(*row.sequence, row.logits);
+            addToken(*row.sequence, sampled.token, sampled.log_probability, now_ms);
+        }
+        for (const Row& row : draws) finishIfDone(*row.sequence);
+    }
+
+    // One step of one request's beams: fork, go on, end.
+    void stepBeams(const std::vector<Row>& beams) {
+        const EngineRequest& request = *beams.front().sequence->request;
+        const RequestId id = beams.front().sequence->request_id;
+        std::vector<BeamRow> rows;
+        int next_sample = 0;
+        for (const Row& beam : beams) rows.push_back({beam.logits, beam.sequence->log_probability});
+        for (const auto& sequence : scheduler.running()) {
+            if (sequence->request_id == id) {
+                next_sample = std::max(next_sample, sequence->sample_idx + 1);
+            }
+        }
+        std::vector<BeamCandidate> candidates;
+        if (beams.front().logits != nullptr) {
+            candidates = bestContinuations(rows, vocab_size, 2 * request.num_beams);
+        } else {
+            // Accounting: the first beam splits, then each goes on by itself.
+            const int copies = static_cast<int>(beams.size()) < request.num_beams
+                                   ? request.num_beams - static_cast<int>(beams.size()) + 1
+                                   : 1;
+            for (int i = 0; i < copies; ++i) candidates.push_back({0, TokenId(i), 0.f, 0});
+            for (size_t beam = 1; beam < beams.size(); ++beam) {
+                candidates.push_back({static_cast<int>(beam), TokenId(0), 0.f, 0});
+            }
+        }
+        const auto end = [&](TokenId token) { return ends(request, token); };
+        const BeamStep chosen = chooseBeams(candidates, request.num_beams, end, finished_beams[id]);
+        std::vector<BeamCandidate> picks = chosen.live;
+        picks.insert(picks.end(), chosen.finished.begin(), chosen.finished.end());
+        // Children first: they take their parent's tokens, not its new one.
+        std::vector<Sequence*> sequences;
+        std::vector<bool> goes_on(beams.size(), false);
+        for (const BeamCandidate& pick : picks) {
+            const size_t beam = static_cast<size_t>(pick.beam);
+            Sequence* parent = beams[beam].sequence;
+            sequences.push_back(goes_on[beam] ? scheduler.fork(*parent, next_sample++) : parent);
+            goes_on[beam] = true;
+        }
+        const double now_ms = clock->nowMs();
+        for (size_t i = 0; i < picks.size(); ++i) {
+            sequences[i]->forked = true;
+            addToken(*sequences[i], picks[i].token, picks[i].token_log_probability, now_ms);
+        }
+        for (Sequence* sequence : sequences) finishIfDone(*sequence);
+        for (size_t beam = 0; beam < beams.size(); ++beam) {
+            if (!goes_on[beam]) finish(*beams[beam].sequence, FinishReason::kPruned);
+        }
+        const bool ended = std::all_of(sequences.begin(), sequences.end(), [](const Sequence* s) {
+            return s->phase == Phase::kFinished;
+        });
+        if (ended) finished_beams.erase(id);
+    }
+
+    void chooseTokens(const StepPlan& plan) {
+        std::vector<Row> rows;
+        std::vector<std::vector<Row>> beams;
+        int idx = 0;
+        for (const ScheduledRows& scheduled : plan.rows) {
+            if (!scheduled.wants_logits) continue;
+            Sequence& sequence = *scheduled.sequence;
+            const float* logits = executor->logits(idx++);
+            if (observer && logits != nullptr) {
+                observer(sequence.id, static_cast<int>(sequence.tokens.size()) - 1, logits,
+                         vocab_size);
+            }
+            if (!sequence.isBeam()) {
+                rows.push_back({&sequence, logits});
+                continue;
+            }
+            // Beams of a request stand side by side.
+            if (beams.empty() || beams.back().front().sequence->request_id != sequence.request_id) {
+                beams.emplace_back();
+            }
+            beams.back().push_back({&sequence, logits});
+        }
+        drawTokens(rows);
+        for (const std::vector<Row>& group : beams) stepBeams(group);
+    }
+
     std::shared_ptr<const StepTrace> seal(const StepStats& stats) {
         blocks_peak = std::max<int64_t>(blocks_peak, cache.pool().numActive());
+        ++num_steps;
         std::shared_ptr<const StepTrace> step = recorder.seal(stats);
 #if !defined(NDEBUG) || defined(KVLAB_CHECK_STATE)
-        if (!folded) folded = initialState(config.cache);
-        for (const Event& event : step->events) apply(*folded, event);
-        const CacheState own = state();
-        KVLAB_CHECK(own == *folded, "the folded log differs from the engine's state");
-        const std::string broken = checkInvariants(own);
-        KVLAB_CHECK(broken.empty(), broken.c_str());
+        if (config.keep_history) {
+            if (!folded) folded = initialState(config.cache);
+            for (const Event& event : step->events) apply(*folded, event);
+            const CacheState own = state();
+            KVLAB_CHECK(own == *folded, "the folded log differs from the engine's state");
+            const std::string broken = checkInvariants(own);
+            KVLAB_CHECK(broken.empty(), broken.c_str());
+        }
 #endif
         return step;
     }
@@ -254,90 +395,69 @@ struct Engine::Impl {
                                                     pool.numFilled(id)};
         }
         state.free_queue = pool.freeQueue();
-        state.sequences = past;
-        for (const auto& sequence : scheduler.running()) {
-            const size_t index = static_cast<size_t>(sequence->id.value);
-            if (state.sequences.size() <= index) state.sequences.resize(index + 1);
-            state.sequences[index] = stateOf(*sequence);
+        const HostPool& host = cache.hostPool();
+        for (int i = 0; i < host.numBlocks(); ++i) {
+            const HostBlockId id(i);
+            state.host_blocks.push_back({host.refCount(id), 0, host.numFilled(id)});
         }
+        state.host_free_queue = host.freeQueue();
+        state.waiting = not_started;
+        state.sequences = past;
+        const auto add = [&](const Sequence& sequence) {
+            if (!sequence.id.valid()) return;
+            const size_t index = static_cast<size_t>(sequence.id.value);
+            if (state.sequences.size() <= index) state.sequences.resize(index + 1);
+            state.sequences[index] = stateOf(sequence);
+        };
+        for (const auto& sequence : scheduler.running()) add(*sequence);
+        for (const auto& [key, sequence] : scheduler.waiting()) add(*sequence);
         state.num_copy_on_write = cache.numCopyOnWrite();
+        state.num_preemptions = scheduler.numPreemptions();
+        state.num_swapped_out = cache.numSwappedOut();
+        state.num_swapped_in = cache.numSwappedIn();
         return state;
     }
 
     std::shared_ptr<const StepTrace> step() {
-        const Clock::time_point start = Clock::now();
+        const double start_ms = wall.nowMs();
         releaseFinished();
         applyCancels();
-        for (Sequence* sequence : scheduler.admit()) {
-            cache.add(sequence->id);
-            recorder.sequenceStarted(sequence->id, sequence->request_id, 0, sequence->tokens);
+        StepPlan plan = scheduler.schedule();
+        for (const Sequence* sequence : plan.admitted) {
+            if (sequence->sample_idx != 0) continue;
+            not_started.erase(sequence->request_id);
+            timingsOf(*sequence).admitted_ms = clock->nowMs();
         }
-        std::vector<int> kv_lens;
-        for (const auto& sequence : scheduler.running()) {
-            kv_lens.push_back(cache.table(sequence->id).kv_len);
+        for (const RequestId request : plan.preempted) {
+            ++timings[static_cast<size_t>(request.value)].num_preemptions;
         }
-        const std::vector<ScheduledRows> plan = scheduler.plan(kv_lens);
+        // Slabs that were given to samples after the last step's rows; nothing was written since.
+        plan.transfers.insert(plan.transfers.begin(), late_copies.begin(), late_copies.end());
+        late_copies.clear();
 
         StepStats stats;
-        std::vector<BlockCopy> copies;
-        for (const ScheduledRows& rows : plan) {
-            cache.prepareAppend(rows.sequence->id, rows.num_tokens, copies);
-            if (rows.sequence->phase == Phase::kDecode) {
-                ++stats.num_decode_tokens;
-            } else {
-                stats.num_prefill_tokens += rows.num_tokens;
-            }
-        }
-        const StepBatch batch = makeBatch(plan);
-        const float* logits = nullptr;
-        const Clock::time_point forward_start = Clock::now();
-        if (batch.numTokens() > 0) {
-            backend->beginStep();
-            copyBlocks(copies);
-            logits = transformer.forward(batch, kv);
-            backend->endStep();
-        }
-        stats.forward_ms = millisecondsSince(forward_start);
-        for (const ScheduledRows& rows : plan)
+        stats.num_prefill_tokens = plan.num_prefill_tokens;
+        stats.num_decode_tokens = plan.num_decode_tokens;
+        stats.num_recomputed_tokens = plan.num_recomputed_tokens;
+        stats.num_running = static_cast<int>(plan.rows.size());
+        countReads(plan, stats);
+        executor->run(plan, cache, stats);
+        countMoves(plan);
+        for (const ScheduledRows& rows : plan.rows) {
             cache.commitAppend(rows.sequence->id, rows.num_tokens);
-
-        const Clock::time_point sample_start = Clock::now();
-        chooseTokens(plan, logits);
-        stats.sample_ms = millisecondsSince(sample_start);
-        stats.total_ms = millisecondsSince(start);
-        return seal(stats);
-    }
-
-    void chooseTokens(const std::vector<ScheduledRows>& plan, const float* logits) {
-        struct Draw {
-            Sequence* sequence;
-            const float* logits;
-        };
-        std::vector<Draw> draws;
-        const int vocab_size = weights->config.vocab_size;
-        for (const ScheduledRows& rows : plan) {
-            if (!rows.wants_logits) continue;
-            Sequence& sequence = *rows.sequence;
-            if (observer) {
-                observer(sequence.id, static_cast<int>(sequence.tokens.size()) - 1, logits,
-                         vocab_size);
-            }
-            draws.push_back({&sequence, logits});
-            if (sequence.phase == Phase::kPrefill) {
-                const std::vector<Sequence*> children = scheduler.fork(sequence);
-                std::vector<SequenceId> ids;
-                std::vector<int> sample_idx;
-                for (Sequence* child : children) {
-                    ids.push_back(child->id);
-                    sample_idx.push_back(child->sample_idx);
-                    draws.push_back({child, logits});
-                }
-                cache.fork(sequence.id, ids, sample_idx);
-            }
-            logits += vocab_size;
         }
-        for (const Draw& draw : draws) sampleInto(*draw.sequence, draw.logits);
-        for (const Draw& draw : draws) finishIfDone(*draw.sequence);
+        const double sample_ms = wall.nowMs();
+        chooseTokens(plan);
+        if (executor->isSimulated()) {
+            stats.total_ms = stats.forward_ms;
+        } else {
+            stats.sample_ms = wall.nowMs() - sample_ms;
+            stats.total_ms = wall.nowMs() - start_ms;
+        }
+        stats.num_waiting = static_cast<int>(scheduler.waiting().size());
+        waste.addStep(cache, scheduler);
+        checkProgress(plan);
+        return seal(stats);
     }
 };
 
@@ -345,56 +465,109 @@ Engine::Engine(std::shared_ptr<const ModelWeights> weights,
                std::shared_ptr<const Tokenizer> tokenizer,
                const EngineConfig& config) {
     checkConfig(config);
-    auto backend = makeBackend(config.backend, config.num_threads);
-    impl_ = std::make_unique<Impl>(std::move(weights), std::move(tokenizer), config,
-                                   std::move(backend));
+    const int vocab_size = weights->config.vocab_size;
+    impl_ =
+        std::make_unique<Impl>(makeModelExecutor(std::move(weights), config), std::move(tokenizer));
+    impl_->vocab_size = vocab_size;
+}
+
+Engine::Engine(const ModelConfig& model,
+               const EngineConfig& config,
+               const AccountingOptions& options) {
+    checkConfig(config);
+    impl_ = std::make_unique<Impl>(makeAccountingExecutor(model, config, options), nullptr);
+    if (options.clock) impl_->clock = options.clock;
 }
 
 Engine::~Engine() = default;
 
 int64_t Engine::worstCaseBlocks(const EngineRequest& request, int block_size) {
-    return samplesOfOnePrompt(static_cast<int64_t>(request.prompt.size()),
-                              Impl::maxTokens(request) - 1, request.num_samples, block_size)
+    if (request.num_beams > 1) {
+        return request.num_beams * blocksOf(finalLen(request), block_size);
+    }
+    return samplesOfOnePrompt(static_cast<int64_t>(request.prompt.size()), maxTokens(request) - 1,
+                              request.num_samples, block_size)
         .blocks_held.value;
 }
 
+int64_t Engine::worstCaseBlocks(const EngineRequest& request, const CacheConfig& cache) {
+    if (cache.layout == CacheLayout::kSlab) {
+        return int64_t{request.num_samples} * cache.runBlocks();
+    }
+    return worstCaseBlocks(request, cache.block_size);
+}
+
+int64_t Engine::fewestBlocks(const EngineRequest& request, const CacheConfig& cache) {
+    if (cache.layout == CacheLayout::kSlab) return cache.runBlocks();
+    return std::max(1, request.num_beams) * blocksOf(finalLen(request), cache.block_size);
+}
+
 RequestId Engine::submit(EngineRequest request) {
-    const int vocab_size = impl_->weights->config.vocab_size;
-    const auto refuse = [](const std::string& message) {
-        throw EngineError(ErrorKind::kBadArgument, message);
-    };
+    const CacheConfig& cache = impl_->config.cache;
     if (request.prompt.empty()) refuse("the prompt is empty; give at least one token");
     if (request.num_samples < 1) refuse("at least one sample must be drawn");
-    if (Impl::maxTokens(request) < 1) refuse("at least one token must be generated");
-    for (const std::vector<TokenId>* tokens : {&request.prompt, &request.forced}) {
-        for (const TokenId token : *tokens) {
-            if (!token.valid() || token.value >= vocab_size) {
+    if (request.num_beams < 1) refuse("at least one beam is needed");
+    if (maxTokens(request) < 1) refuse("at least one token must be generated");
+    if (request.num_beams > 1 && (request.num_samples > 1 || !request.forced.empty())) {
+        refuse("beam search draws no samples and takes no given tokens; use one or the other");
+    }
+    if (request.num_beams > 1 && cache.layout == CacheLayout::kSlab) {
+        refuse("beams share their blocks, which slabs cannot; use the paged layout");
+    }
+    const int vocab_size = impl_->vocab_size;
+    if (vocab_size > 0) {
+        for (const std::vector<TokenId>* tokens : {&request.prompt, &request.forced}) {
+            for (const TokenId token : *tokens) {
+                if (token.valid() && token.value < vocab_size) continue;
                 refuse("token " + std::to_string(token.value) + " is not in the vocabulary of " +
                        formatCount(vocab_size) + " tokens");
             }
         }
     }
     checkSamplingParams(request.sampling);
-    const int64_t longest = static_cast<int64_t>(request.prompt.size()) + Impl::maxTokens(request);
+    const int64_t prompt_len = static_cast<int64_t>(request.prompt.size());
+    const int64_t longest = prompt_len + maxTokens(request);
     if (longest > INT32_MAX) refuse("the request is longer than a position counts");
-    const int64_t needed = worstCaseBlocks(request, impl_->config.cache.block_size);
-    if (needed > impl_->config.cache.num_blocks) {
-        refuse("the request needs " + formatCount(needed) + " blocks of " +
-               std::to_string(impl_->config.cache.block_size) + " tokens, the pool has " +
-               formatCount(impl_->config.cache.num_blocks) +
-               "; give it more blocks or ask for fewer tokens");
+
+    const RequestId id(static_cast<int64_t>(impl_->timings.size()));
+    RequestTimings times;
+    times.request = id;
+    times.priority = request.priority;
+    times.prompt_len = static_cast<int>(prompt_len);
+    times.arrived_ms = request.arrived_ms.value_or(impl_->clock->nowMs());
+    const auto refuseForGood = [&](DecisionReason reason, int64_t needed, int64_t available,
+                                   const std::string& message) {
+        times.refused = true;
+        impl_->timings.push_back(times);
+        impl_->recorder.decided({DecisionKind::kRefused, reason, id, SequenceId(), needed,
+                                 available, impl_->scheduler.watermarkBlocks(), request.priority});
+        refuse(message);
+    };
+    const int64_t needed = fewestBlocks(request, cache);
+    if (cache.layout == CacheLayout::kSlab && longest > cache.max_len) {
+        refuseForGood(
+            DecisionReason::kLongerThanRun, blocksOf(longest, cache.block_size), cache.runBlocks(),
+            "a prompt of " + formatCount(prompt_len) + " and " + formatCount(maxTokens(request)) +
+                " tokens to generate make " + formatCount(longest) + ", a slab is cut for " +
+                formatCount(cache.max_len) + "; raise the maximum length or ask for fewer tokens");
     }
-    const RequestId id(impl_->next_request++);
-    impl_->scheduler.enqueue(id, std::make_shared<const EngineRequest>(std::move(request)), needed);
+    if (needed > cache.num_blocks) {
+        refuseForGood(DecisionReason::kLargerThanPool, needed, cache.num_blocks,
+                      "the request needs " + formatCount(needed) + " blocks of " +
+                          std::to_string(cache.block_size) + " tokens, the pool has " +
+                          formatCount(cache.num_blocks) +
+                          "; give it more blocks or ask for fewer tokens");
+    }
+    impl_->timings.push_back(times);
+    impl_->recorder.requestArrived(id, request.priority, times.prompt_len, request.num_samples,
+                                   maxTokens(request));
+    impl_->not_started[id] = {request.priority, times.prompt_len, request.num_samples,
+                              maxTokens(request)};
+    impl_->scheduler.enqueue(id, std::make_shared<const EngineRequest>(std::move(request)));
     return id;
 }
 
-bool Engine::hasWork() const {
-    if (impl_->scheduler.hasWaiting()) return true;
-    const auto& running = impl_->scheduler.running();
-    return std::any_of(running.begin(), running.end(),
-                       [](const auto& sequence) { return sequence->phase != Phase::kFinished; });
-}
+bool Engine::hasWork() const { return impl_->scheduler.hasWork(); }
 
 std::shared_ptr<const StepTrace> Engine::step() { return hasWork() ? impl_->step() : nullptr; }
 
@@ -411,13 +584,18 @@ std::shared_ptr<const StepTrace> Engine::releaseFinished() {
 void Engine::cancel(RequestId request) { impl_->to_cancel.insert(request); }
 
 void Engine::setLogitsObserver(LogitsObserver observer) { impl_->observer = std::move(observer); }
+void Engine::setClock(std::shared_ptr<const Clock> clock) { impl_->clock = std::move(clock); }
 
 CacheState Engine::state() const { return impl_->state(); }
 PoolAccount Engine::account() const { return accountOf(impl_->state()); }
 int64_t Engine::blocksPeak() const { return impl_->blocks_peak; }
-int64_t Engine::poolBytes() const { return impl_->kv.numBytes(); }
-const ModelConfig& Engine::model() const { return impl_->weights->config; }
+int64_t Engine::poolBytes() const { return impl_->executor->poolBytes(); }
+int64_t Engine::numPreemptions() const { return impl_->scheduler.numPreemptions(); }
+int64_t Engine::bytesMoved() const { return impl_->bytes_moved; }
+const std::vector<RequestTimings>& Engine::timings() const { return impl_->timings; }
+const WasteAccount& Engine::waste() const { return impl_->waste; }
+const ModelConfig& Engine::model() const { return impl_->executor->model(); }
 const EngineConfig& Engine::config() const { return impl_->config; }
-std::string Engine::deviceName() const { return impl_->backend->deviceName(); }
+std::string Engine::deviceName() const { return impl_->executor->deviceName(); }
 
 }  // namespace kvlab

@@ -21,6 +21,8 @@ struct Id {
 
 // Physical block in the pool; one id stands for the same block in all layers.
 using BlockId = Id<struct BlockTag>;
+// Block of the host pool, where preempted sequences wait.
+using HostBlockId = Id<struct HostBlockTag>;
 // Place of one token in the pool: block id * block_size + offset.
 using SlotIndex = Id<struct SlotTag>;
 // One running sequence (one sample of a request).

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
+#include "engine/cache/free_queue.h"
 #include "engine/ids.h"
 
 namespace kvlab {
@@ -34,6 +34,13 @@ class BlockPool {
     // Takes the front of the free queue; reference count 1, nothing written. Throws kOutOfMemory
     // when none is free.
     BlockId allocate();
+    // Takes this block, wherever it stands in the free queue.
+    void allocate(BlockId block);
+    // Takes the front for a block that came back from the host with these counts.
+    BlockId allocateFilled(int ref_count, int num_filled);
+    void allocateFilled(BlockId block, int ref_count, int num_filled);
+    // Its content went to the host: free at once, whoever named it.
+    void vacate(BlockId block);
     void retain(BlockId block);  // one more table names it; it must be active
     // One table fewer. Returns true when the block became free.
     bool release(BlockId block);
@@ -43,7 +50,10 @@ class BlockPool {
     int numFilled(BlockId block) const { return at(block).num_filled; }
     void setFilled(BlockId block, int num_slots);  // slots whose K/V are written, 0 … block_size
 
-    const std::deque<BlockId>& freeQueue() const { return free_queue_; }
+    int64_t numSlotsFilled() const { return num_slots_filled_; }  // of active blocks
+    int numShared() const { return num_shared_; }  // active blocks with a reference count above 1
+
+    const FreeQueue<BlockId>& freeQueue() const { return free_queue_; }
 
   private:
     struct Block {
@@ -56,8 +66,10 @@ class BlockPool {
 
     int block_size_;
     int num_active_ = 0;
+    int num_shared_ = 0;
+    int64_t num_slots_filled_ = 0;
     std::vector<Block> blocks_;
-    std::deque<BlockId> free_queue_;
+    FreeQueue<BlockId> free_queue_;
 };
 
 }  // namespace kvlab

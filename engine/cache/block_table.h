@@ -14,9 +14,17 @@ namespace kvlab {
 //   blocks     [ 37 ]   [  4 ]   [ 12 ]           physical block of each logical index
 //
 // slot of position p = blocks[p / block_size] * block_size + p % block_size
+//
+// While a sequence is swapped out, blocks that no running sequence holds lie in the host pool:
+//
+//   blocks       [ 37 ]   [  - ]   [  - ]
+//   host_blocks  [  - ]   [  0 ]   [  1 ]         empty while nothing is on the host
 struct BlockTable {
     std::vector<BlockId> blocks;
-    int kv_len = 0;  // tokens whose K/V are written
+    std::vector<HostBlockId> host_blocks;
+    int num_on_host = 0;  // valid entries of host_blocks
+    int kv_len = 0;       // tokens whose K/V are written
+    bool swapped_out = false;
 
     SlotIndex slotOf(int position, int block_size) const {
         const BlockId block = blocks[static_cast<size_t>(position / block_size)];

@@ -8,8 +8,28 @@
 
 namespace kvlab {
 
+namespace {
+
+CacheConfig pagedConfig(int num_blocks, int block_size) {
+    CacheConfig config;
+    config.num_blocks = num_blocks;
+    config.block_size = block_size;
+    return config;
+}
+
+}  // namespace
+
+KvCacheManager::KvCacheManager(const CacheConfig& config, TraceRecorder& recorder)
+    : layout_(config.layout),
+      run_blocks_(config.layout == CacheLayout::kSlab ? config.runBlocks() : 0),
+      pool_(config.num_blocks, config.block_size),
+      host_(config.num_host_blocks),
+      slabs_(config.layout == CacheLayout::kSlab ? config.num_blocks : 0),
+      recorder_(recorder),
+      running_refs_(static_cast<size_t>(config.num_blocks), 0) {}
+
 KvCacheManager::KvCacheManager(int num_blocks, int block_size, TraceRecorder& recorder)
-    : pool_(num_blocks, block_size), recorder_(recorder) {}
+    : KvCacheManager(pagedConfig(num_blocks, block_size), recorder) {}
 
 BlockTable& KvCacheManager::tableOf(SequenceId sequence) {
     const auto found = tables_.find(sequence);
@@ -21,27 +41,87 @@ const BlockTable& KvCacheManager::table(SequenceId sequence) const {
     return const_cast<KvCacheManager*>(this)->tableOf(sequence);
 }
 
+void KvCacheManager::append(SequenceId sequence, BlockTable& table, BlockId block) {
+    running_refs_[static_cast<size_t>(block.value)] = 1;
+    recorder_.blockAllocated(sequence, static_cast<int>(table.blocks.size()), block);
+    table.blocks.push_back(block);
+    ++num_blocks_unshared_;
+}
+
+void KvCacheManager::takeRun(SequenceId sequence, BlockTable& table) {
+    const BlockId first = slabs_.firstFit(run_blocks_);
+    if (!first.valid()) {
+        throw EngineError(ErrorKind::kOutOfMemory,
+                          "no " + std::to_string(run_blocks_) +
+                              " free blocks lie side by side; give the pool more blocks");
+    }
+    slabs_.take(first, run_blocks_);
+    for (int i = 0; i < run_blocks_; ++i) {
+        const BlockId block(first.value + i);
+        pool_.allocate(block);
+        append(sequence, table, block);
+    }
+}
+
 void KvCacheManager::add(SequenceId sequence) {
-    const bool added = tables_.try_emplace(sequence).second;
+    const auto [entry, added] = tables_.try_emplace(sequence);
     KVLAB_CHECK(added, "a sequence was added twice");
+    if (isSlab()) takeRun(sequence, entry->second);
 }
 
 void KvCacheManager::fork(SequenceId parent,
                           const std::vector<SequenceId>& children,
                           const std::vector<int>& sample_idx) {
+    KVLAB_CHECK(!isSlab(), "a slab was shared");
     const BlockTable table = tableOf(parent);
+    KVLAB_CHECK(!table.swapped_out, "a swapped-out sequence was forked");
     for (size_t i = 0; i < children.size(); ++i) {
         const bool added = tables_.emplace(children[i], table).second;
         KVLAB_CHECK(added, "a sequence was added twice");
-        for (const BlockId block : table.blocks) pool_.retain(block);
+        for (const BlockId block : table.blocks) {
+            pool_.retain(block);
+            ++running_refs_[static_cast<size_t>(block.value)];
+        }
+        num_blocks_unshared_ += static_cast<int64_t>(table.blocks.size());
         recorder_.sequenceForked(parent, children[i], sample_idx[i]);
     }
 }
 
+void KvCacheManager::copyInto(SequenceId parent,
+                              SequenceId child,
+                              std::vector<BlockTransfer>& transfers) {
+    const BlockTable& from = table(parent);
+    BlockTable& to = tableOf(child);
+    KVLAB_CHECK(isSlab() && to.kv_len == 0 && to.blocks.size() == from.blocks.size(),
+                "a copy between runs that do not match");
+    const int block_size = pool_.blockSize();
+    for (int idx = 0; idx * block_size < from.kv_len; ++idx) {
+        const BlockId source = from.blocks[static_cast<size_t>(idx)];
+        const BlockId target = to.blocks[static_cast<size_t>(idx)];
+        const int num_slots = pool_.numFilled(source);
+        pool_.setFilled(target, num_slots);
+        transfers.push_back({BlockTransfer::Kind::kCopy, source, target, {}, num_slots});
+    }
+    to.kv_len = from.kv_len;
+    recorder_.tokensCopied(parent, child, from.kv_len);
+}
+
+int64_t KvCacheManager::blocksToAppend(SequenceId sequence, int num_tokens) const {
+    const BlockTable& entries = table(sequence);
+    if (num_tokens == 0) return 0;
+    const int64_t block_size = pool_.blockSize();
+    const int64_t needed = (int64_t{entries.kv_len} + num_tokens + block_size - 1) / block_size;
+    const int64_t more = std::max<int64_t>(0, needed - static_cast<int64_t>(entries.blocks.size()));
+    if (entries.kv_len % block_size == 0) return more;
+    const BlockId tail = entries.blocks[static_cast<size_t>(entries.kv_len / block_size)];
+    return more + (pool_.refCount(tail) > 1 ? 1 : 0);
+}
+
 void KvCacheManager::prepareAppend(SequenceId sequence,
                                    int num_tokens,
-                                   std::vector<BlockCopy>& copies) {
+                                   std::vector<BlockTransfer>& transfers) {
     BlockTable& table = tableOf(sequence);
+    KVLAB_CHECK(!table.swapped_out, "a swapped-out sequence went on");
     const int block_size = pool_.blockSize();
     const int tail_slots = table.kv_len % block_size;
     if (num_tokens > 0 && tail_slots != 0) {
@@ -51,18 +131,19 @@ void KvCacheManager::prepareAppend(SequenceId sequence,
             const BlockId source = tail;
             const BlockId target = pool_.allocate();
             pool_.setFilled(target, tail_slots);
+            running_refs_[static_cast<size_t>(target.value)] = 1;
             tail = target;
-            pool_.release(source);
-            copies.push_back({source, target, tail_slots});
+            dropReference(block_idx, source, true);
+            transfers.push_back({BlockTransfer::Kind::kCopy, source, target, {}, tail_slots});
             ++num_copy_on_write_;
             recorder_.blockCopied(sequence, block_idx, source, target, tail_slots);
         }
     }
     const int64_t needed = (int64_t{table.kv_len} + num_tokens + block_size - 1) / block_size;
+    KVLAB_CHECK(!isSlab() || needed <= static_cast<int64_t>(table.blocks.size()),
+                "a sequence outgrew its slab");
     while (static_cast<int64_t>(table.blocks.size()) < needed) {
-        const BlockId block = pool_.allocate();
-        recorder_.blockAllocated(sequence, static_cast<int>(table.blocks.size()), block);
-        table.blocks.push_back(block);
+        append(sequence, table, pool_.allocate());
     }
 }
 
@@ -81,15 +162,168 @@ void KvCacheManager::commitAppend(SequenceId sequence, int num_tokens) {
     table.kv_len = end;
 }
 
-void KvCacheManager::release(SequenceId sequence) {
-    BlockTable& table = tableOf(sequence);
-    while (!table.blocks.empty()) {
+void KvCacheManager::dropReference(int block_idx, BlockId block, bool runs) {
+    int& running = running_refs_[static_cast<size_t>(block.value)];
+    if (runs) --running;
+    if (pool_.release(block)) {
+        orphans_.erase(block);
+        if (isSlab()) slabs_.free(block);
+    } else if (running == 0) {
+        orphans_[block] = block_idx;
+    }
+}
+
+void KvCacheManager::shrink(SequenceId sequence, BlockTable& table, size_t num_blocks) {
+    while (table.blocks.size() > num_blocks) {
         const BlockId block = table.blocks.back();
         table.blocks.pop_back();
-        pool_.release(block);
-        recorder_.blockReleased(sequence, static_cast<int>(table.blocks.size()), block);
+        --num_blocks_unshared_;
+        const int block_idx = static_cast<int>(table.blocks.size());
+        if (block.valid()) {
+            if (table.num_on_host > 0) table.host_blocks.pop_back();
+            dropReference(block_idx, block, !table.swapped_out);
+            recorder_.blockReleased(sequence, block_idx, block);
+        } else {
+            const HostBlockId host_block = table.host_blocks.back();
+            table.host_blocks.pop_back();
+            if (--table.num_on_host == 0) table.host_blocks.clear();
+            host_.release(host_block);
+            recorder_.hostBlockReleased(sequence, block_idx, host_block);
+        }
     }
+    table.kv_len = std::min<int>(table.kv_len, static_cast<int>(num_blocks) * pool_.blockSize());
+}
+
+void KvCacheManager::forgetSwapped(SequenceId sequence) { std::erase(swapped_, sequence); }
+
+void KvCacheManager::release(SequenceId sequence) {
+    BlockTable& table = tableOf(sequence);
+    shrink(sequence, table, 0);
+    if (table.swapped_out) forgetSwapped(sequence);
     tables_.erase(sequence);
+}
+
+int64_t KvCacheManager::blocksToSwapOut(SequenceId sequence) const {
+    const BlockTable& entries = table(sequence);
+    const int64_t block_size = pool_.blockSize();
+    int64_t count = 0;
+    for (int64_t idx = 0; idx * block_size < entries.kv_len; ++idx) {
+        const BlockId block = entries.blocks[static_cast<size_t>(idx)];
+        count += running_refs_[static_cast<size_t>(block.value)] == 1;
+    }
+    return count;
+}
+
+void KvCacheManager::moveToHost(int block_idx,
+                                BlockId block,
+                                std::vector<BlockTransfer>& transfers) {
+    const int num_filled = pool_.numFilled(block);
+    const HostBlockId host_block = host_.allocate(pool_.refCount(block), num_filled);
+    const size_t idx = static_cast<size_t>(block_idx);
+    for (const SequenceId id : swapped_) {
+        BlockTable& table = tableOf(id);
+        if (table.blocks.size() <= idx || table.blocks[idx] != block) continue;
+        if (table.host_blocks.empty()) table.host_blocks.resize(table.blocks.size());
+        table.host_blocks[idx] = host_block;
+        table.blocks[idx] = BlockId();
+        ++table.num_on_host;
+    }
+    orphans_.erase(block);
+    pool_.vacate(block);
+    if (isSlab()) slabs_.free(block);
+    ++num_swapped_out_;
+    recorder_.blockSwappedOut(block_idx, block, host_block);
+    transfers.push_back({BlockTransfer::Kind::kSwapOut, block, {}, host_block, num_filled});
+}
+
+void KvCacheManager::swapOut(SequenceId sequence, std::vector<BlockTransfer>& transfers) {
+    BlockTable& table = tableOf(sequence);
+    KVLAB_CHECK(!table.swapped_out, "a sequence was swapped out twice");
+    // Blocks without a token need no place on the host.
+    const int block_size = pool_.blockSize();
+    shrink(sequence, table, static_cast<size_t>((table.kv_len + block_size - 1) / block_size));
+    table.swapped_out = true;
+    swapped_.push_back(sequence);
+    recorder_.sequencePreempted(sequence, PreemptionKind::kSwap);
+    const std::vector<BlockId> blocks = table.blocks;
+    for (size_t idx = 0; idx < blocks.size(); ++idx) {
+        if (--running_refs_[static_cast<size_t>(blocks[idx].value)] == 0) {
+            moveToHost(static_cast<int>(idx), blocks[idx], transfers);
+        }
+    }
+}
+
+void KvCacheManager::drop(SequenceId sequence) {
+    BlockTable& table = tableOf(sequence);
+    shrink(sequence, table, 0);
+    if (table.swapped_out) forgetSwapped(sequence);
+    table.swapped_out = false;
+    recorder_.sequencePreempted(sequence, PreemptionKind::kRecompute);
+}
+
+int64_t KvCacheManager::blocksToResume(SequenceId sequence) const {
+    return isSlab() ? run_blocks_ : table(sequence).num_on_host;
+}
+
+void KvCacheManager::resume(SequenceId sequence, std::vector<BlockTransfer>& transfers) {
+    BlockTable& table = tableOf(sequence);
+    BlockId run;
+    if (isSlab()) {
+        run = slabs_.firstFit(run_blocks_);
+        KVLAB_CHECK(run.valid(), "a sequence was resumed without a run for it");
+        slabs_.take(run, run_blocks_);
+    }
+    for (size_t idx = 0; idx < table.blocks.size(); ++idx) {
+        if (table.blocks[idx].valid()) {
+            // A running sequence kept it on the device, or it was an orphan.
+            ++running_refs_[static_cast<size_t>(table.blocks[idx].value)];
+            orphans_.erase(table.blocks[idx]);
+            continue;
+        }
+        const HostBlockId host_block = table.host_blocks[idx];
+        const int num_filled = host_.numFilled(host_block);
+        const int ref_count = host_.refCount(host_block);
+        BlockId block(run.value + static_cast<int64_t>(idx));
+        if (isSlab()) {
+            pool_.allocateFilled(block, ref_count, num_filled);
+        } else {
+            block = pool_.allocateFilled(ref_count, num_filled);
+        }
+        running_refs_[static_cast<size_t>(block.value)] = 1;
+        for (const SequenceId id : swapped_) {
+            BlockTable& other = tableOf(id);
+            if (other.num_on_host == 0 || other.host_blocks.size() <= idx ||
+                other.host_blocks[idx] != host_block) {
+                continue;
+            }
+            other.blocks[idx] = block;
+            other.host_blocks[idx] = HostBlockId();
+            if (--other.num_on_host == 0) other.host_blocks.clear();
+        }
+        host_.free(host_block);
+        ++num_swapped_in_;
+        recorder_.blockSwappedIn(static_cast<int>(idx), host_block, block);
+        transfers.push_back({BlockTransfer::Kind::kSwapIn, {}, block, host_block, num_filled});
+    }
+    if (table.swapped_out) forgetSwapped(sequence);
+    table.swapped_out = false;
+    recorder_.sequenceResumed(sequence);
+    if (isSlab()) {
+        for (int idx = static_cast<int>(table.blocks.size()); idx < run_blocks_; ++idx) {
+            const BlockId block(run.value + idx);
+            pool_.allocate(block);
+            append(sequence, table, block);
+        }
+    }
+}
+
+bool KvCacheManager::moveOrphans(int64_t count, std::vector<BlockTransfer>& transfers) {
+    while (pool_.numFree() < count) {
+        if (orphans_.empty() || host_.numFree() == 0) return false;
+        const auto [block, block_idx] = *orphans_.begin();
+        moveToHost(block_idx, block, transfers);
+    }
+    return true;
 }
 
 }  // namespace kvlab

@@ -1,57 +1,116 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <map>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/cache/block_pool.h"
 #include "engine/cache/block_table.h"
+#include "engine/cache/host_pool.h"
+#include "engine/cache/slab_allocator.h"
+#include "engine/config.h"
 #include "engine/ids.h"
 
 namespace kvlab {
 
 class TraceRecorder;
 
-// A copy that must be done before the step's K/V are written.
-struct BlockCopy {
-    BlockId source;
-    BlockId target;
+// A copy that must be done before the step's K/V are written. The copies of a step are done in
+// their order: a block that was copied away may be the target of the next one.
+struct BlockTransfer {
+    enum class Kind : uint8_t { kCopy, kSwapOut, kSwapIn };
+    Kind kind = Kind::kCopy;
+    BlockId source;     // kCopy, kSwapOut
+    BlockId target;     // kCopy, kSwapIn
+    HostBlockId host;   // kSwapOut: to it, kSwapIn: from it
     int num_slots = 0;  // written slots of the source
 };
 
-// Tables of all sequences over one pool: append, fork, copy-on-write, release. Every change is
-// recorded as it happens. A shared block is never written: the writer copies it first, and the last
-// holder writes in place.
+// Tables of all sequences over one pool and its host pool: append, fork, copy-on-write, swap,
+// release. Every change is recorded as it happens. A shared block is never written: the writer
+// copies it first, and the last holder writes in place.
+//
+// A swapped-out sequence keeps its references. Of its blocks, those that a running sequence holds
+// stay on the device; the others move to the host. A block whose running holders all left later is
+// an *orphan*: still on the device, but nobody reads it, so it may be moved at any time.
 class KvCacheManager {
   public:
-    KvCacheManager(int num_blocks, int block_size, TraceRecorder& recorder);
+    KvCacheManager(const CacheConfig& config, TraceRecorder& recorder);
+    KvCacheManager(int num_blocks, int block_size, TraceRecorder& recorder);  // paged, no host pool
 
+    // Paged: an empty table. Slab: a run of runBlocks() by first fit; throws kOutOfMemory.
     void add(SequenceId sequence);
-    // Children take the parent's table: one reference more on each of its blocks.
+    // Children take the parent's table: one reference more on each of its blocks. Paged only.
     void fork(SequenceId parent,
               const std::vector<SequenceId>& children,
               const std::vector<int>& sample_idx);
+    // Slab: the parent's written blocks are copied to the child's own run.
+    void copyInto(SequenceId parent, SequenceId child, std::vector<BlockTransfer>& transfers);
+    // Free blocks that an append takes, a copied tail block included.
+    int64_t blocksToAppend(SequenceId sequence, int num_tokens) const;
     // Makes room for num_tokens more tokens: copies a shared tail block, allocates new ones. Copies
-    // are appended to `copies`. Throws kOutOfMemory when the pool is empty; blocks taken before
+    // are appended to `transfers`. Throws kOutOfMemory when the pool is empty; blocks taken before
     // that stay with the sequence.
-    void prepareAppend(SequenceId sequence, int num_tokens, std::vector<BlockCopy>& copies);
+    void prepareAppend(SequenceId sequence, int num_tokens, std::vector<BlockTransfer>& transfers);
     // K/V of num_tokens tokens are in the prepared slots.
     void commitAppend(SequenceId sequence, int num_tokens);
     // Gives back the whole table, last block first, and forgets the sequence.
     void release(SequenceId sequence);
 
+    // Host blocks that swapOut() takes.
+    int64_t blocksToSwapOut(SequenceId sequence) const;
+    // Preempts a running sequence; the host pool must have room.
+    void swapOut(SequenceId sequence, std::vector<BlockTransfer>& transfers);
+    // Preempts a running or swapped-out sequence for recompute: it keeps no block.
+    void drop(SequenceId sequence);
+    // Free blocks that resume() takes; slab: the run, none after all when canTakeRun() says no.
+    int64_t blocksToResume(SequenceId sequence) const;
+    // A preempted sequence runs again: its blocks come back from the host, or a dropped one starts
+    // with an empty table (slab: with a run).
+    void resume(SequenceId sequence, std::vector<BlockTransfer>& transfers);
+    // Moves orphans to the host until `count` blocks are free; false when orphans or host blocks
+    // ran out.
+    bool moveOrphans(int64_t count, std::vector<BlockTransfer>& transfers);
+
+    bool isSlab() const { return layout_ == CacheLayout::kSlab; }
+    int runBlocks() const { return run_blocks_; }
+    bool canTakeRun() const { return slabs_.firstFit(run_blocks_).valid(); }
+
     bool contains(SequenceId sequence) const { return tables_.count(sequence) != 0; }
     const BlockTable& table(SequenceId sequence) const;
     const BlockPool& pool() const { return pool_; }
+    const HostPool& hostPool() const { return host_; }
+    int64_t numOrphans() const { return static_cast<int64_t>(orphans_.size()); }
     int64_t numCopyOnWrite() const { return num_copy_on_write_; }
+    int64_t numSwappedOut() const { return num_swapped_out_; }  // blocks so far
+    int64_t numSwappedIn() const { return num_swapped_in_; }
+    int64_t numBlocksUnshared() const { return num_blocks_unshared_; }  // sum of table lengths
 
   private:
     BlockTable& tableOf(SequenceId sequence);
+    // One table fewer names the block at block_idx; `runs`: that table's sequence did.
+    void dropReference(int block_idx, BlockId block, bool runs);
+    // Releases entries from the tail until `num_blocks` are left.
+    void shrink(SequenceId sequence, BlockTable& table, size_t num_blocks);
+    void moveToHost(int block_idx, BlockId block, std::vector<BlockTransfer>& transfers);
+    void append(SequenceId sequence, BlockTable& table, BlockId block);
+    void takeRun(SequenceId sequence, BlockTable& table);
+    void forgetSwapped(SequenceId sequence);
 
+    CacheLayout layout_;
+    int run_blocks_;
     BlockPool pool_;
+    HostPool host_;
+    SlabAllocator slabs_;
     TraceRecorder& recorder_;
     std::unordered_map<SequenceId, BlockTable> tables_;
+    std::vector<int> running_refs_;    // by block: references of running sequences
+    std::map<BlockId, int> orphans_;   // block → its logical index
+    std::vector<SequenceId> swapped_;  // swapped-out sequences
     int64_t num_copy_on_write_ = 0;
+    int64_t num_swapped_out_ = 0, num_swapped_in_ = 0;
+    int64_t num_blocks_unshared_ = 0;
 };
 
 }  // namespace kvlab

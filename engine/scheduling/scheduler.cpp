@@ -4,87 +4,467 @@
 #include <algorithm>
 
 #include "engine/error.h"
+#include "engine/trace/trace_recorder.h"
 
 namespace kvlab {
 
-Scheduler::Scheduler(int num_blocks, int token_budget)
-    : num_blocks_(num_blocks), token_budget_(token_budget) {}
+Scheduler::Scheduler(const EngineConfig& config, KvCacheManager& cache, TraceRecorder& recorder)
+    : token_budget_(config.token_budget),
+      preempt_(config.preempt),
+      watermark_(static_cast<int64_t>(config.watermark * config.cache.num_blocks)),
+      block_size_(config.cache.block_size),
+      cache_(cache),
+      recorder_(recorder) {}
 
-void Scheduler::enqueue(RequestId id,
-                        std::shared_ptr<const EngineRequest> request,
-                        int64_t worst_case_blocks) {
-    waiting_.push_back({id, std::move(request), worst_case_blocks});
+void Scheduler::enqueue(RequestId id, std::shared_ptr<const EngineRequest> request) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->request_id = id;
+    sequence->request = std::move(request);
+    priorities_[id] = sequence->request->priority;
+    num_alive_[id] = 1;
+    const Sequence::Key key = sequence->key();
+    waiting_.emplace(key, std::move(sequence));
 }
 
-std::vector<Sequence*> Scheduler::admit() {
-    std::vector<Sequence*> admitted;
-    while (!waiting_.empty() && reserved_blocks_ + waiting_.front().blocks <= num_blocks_) {
-        Waiting next = std::move(waiting_.front());
-        waiting_.pop_front();
-        auto sequence = std::make_unique<Sequence>();
-        sequence->id = SequenceId(next_sequence_++);
-        sequence->request_id = next.id;
-        sequence->tokens = next.request->prompt;
-        sequence->request = std::move(next.request);
-        reserved_blocks_ += next.blocks;
-        reservations_[next.id] = {next.blocks, 1};
-        admitted.push_back(sequence.get());
-        running_.push_back(std::move(sequence));
+bool Scheduler::hasWork() const {
+    return !waiting_.empty() || std::any_of(running_.begin(), running_.end(), [](const auto& s) {
+        return s->phase != Phase::kFinished;
+    });
+}
+
+void Scheduler::finish(Sequence& sequence, FinishReason reason) {
+    sequence.phase = Phase::kFinished;
+    sequence.finish = reason;
+    has_finished_ = true;
+    recorder_.sequenceFinished(sequence.id, reason);
+}
+
+std::vector<std::unique_ptr<Sequence>> Scheduler::releaseFinished() {
+    std::vector<std::unique_ptr<Sequence>> left;
+    if (!has_finished_) return left;
+    for (std::unique_ptr<Sequence>& sequence : running_) {
+        if (sequence->phase == Phase::kFinished) left.push_back(std::move(sequence));
     }
-    return admitted;
-}
-
-std::vector<Sequence*> Scheduler::fork(const Sequence& parent) {
-    std::vector<Sequence*> children;
-    for (int sample = 1; sample < parent.request->num_samples; ++sample) {
-        auto child = std::make_unique<Sequence>(parent);
-        child->id = SequenceId(next_sequence_++);
-        child->sample_idx = sample;
-        ++reservations_[parent.request_id].num_sequences;
-        children.push_back(child.get());
-        running_.push_back(std::move(child));
-    }
-    return children;
-}
-
-std::vector<ScheduledRows> Scheduler::plan(const std::vector<int>& kv_lens) const {
-    int budget = token_budget_;
-    std::vector<ScheduledRows> rows(running_.size());
-    for (size_t i = 0; i < running_.size(); ++i) {
-        rows[i].sequence = running_[i].get();
-        // Decode is not held back by the budget: it bounds how much prompt joins a step.
-        if (running_[i]->phase == Phase::kDecode) {
-            rows[i].num_tokens = 1;
-            rows[i].wants_logits = true;
-            --budget;
+    std::erase(running_, nullptr);
+    has_finished_ = false;
+    for (const auto& sequence : left) cache_.release(sequence->id);
+    for (const auto& sequence : left) {
+        recorder_.sequenceRemoved(sequence->id);
+        if (--num_alive_[sequence->request_id] == 0) {
+            num_alive_.erase(sequence->request_id);
+            priorities_.erase(sequence->request_id);
         }
     }
-    for (size_t i = 0; i < running_.size(); ++i) {
-        if (running_[i]->phase != Phase::kPrefill || budget <= 0) continue;
-        const int left = static_cast<int>(running_[i]->tokens.size()) - kv_lens[i];
-        rows[i].num_tokens = std::min(left, budget);
-        rows[i].wants_logits = rows[i].num_tokens == left;
-        budget -= rows[i].num_tokens;
-    }
-    std::erase_if(rows, [](const ScheduledRows& r) { return r.num_tokens == 0; });
-    return rows;
+    return left;
 }
 
-void Scheduler::remove(SequenceId sequence) {
-    const auto found = std::find_if(running_.begin(), running_.end(),
-                                    [&](const auto& running) { return running->id == sequence; });
-    KVLAB_CHECK(found != running_.end(), "a sequence that is not running was removed");
-    const auto reservation = reservations_.find((*found)->request_id);
-    if (--reservation->second.num_sequences == 0) {
-        reserved_blocks_ -= reservation->second.blocks;
-        reservations_.erase(reservation);
+Scheduler::Cancelled Scheduler::cancel(RequestId request) {
+    const auto priority = priorities_.find(request);
+    if (priority == priorities_.end()) return Cancelled::kNothing;
+    bool started = false;
+    for (const auto& sequence : running_) {
+        if (sequence->request_id != request) continue;
+        started = true;
+        if (sequence->phase != Phase::kFinished) finish(*sequence, FinishReason::kCancelled);
     }
-    running_.erase(found);
+    auto at = waiting_.lower_bound({-priority->second, request, INT32_MIN, SequenceId()});
+    while (at != waiting_.end() && at->second->request_id == request) {
+        std::unique_ptr<Sequence> sequence = std::move(at->second);
+        at = waiting_.erase(at);
+        if (sequence->id.valid()) {
+            started = true;
+            finish(*sequence, FinishReason::kCancelled);
+            insertRunning(std::move(sequence));
+        } else {
+            // A sample that found no slab leaves no trace; a request does.
+            if (sequence->sample_idx == 0) recorder_.requestWithdrawn(request);
+            --num_alive_[request];
+        }
+    }
+    if (num_alive_[request] == 0) {
+        num_alive_.erase(request);
+        priorities_.erase(request);
+    }
+    return started ? Cancelled::kRunning : Cancelled::kWaiting;
 }
 
-bool Scheduler::cancelWaiting(RequestId request) {
-    return std::erase_if(waiting_, [&](const Waiting& waiting) { return waiting.id == request; }) >
-           0;
+int64_t Scheduler::kvLen(const Sequence& sequence) const {
+    return cache_.table(sequence.id).kv_len;
+}
+
+// A beam that is computed again stops before its last token: that one goes with the other beams'.
+int Scheduler::tokensToPrefill(const Sequence& sequence) const {
+    const int total = static_cast<int>(sequence.tokens.size());
+    const int hold_back = sequence.isBeam() && sequence.num_sampled > 0 ? 1 : 0;
+    return total - hold_back - static_cast<int>(kvLen(sequence));
+}
+
+int64_t Scheduler::promisedBlocks() const {
+    if (cache_.isSlab()) return 0;
+    int64_t promised = 0;
+    for (const auto& sequence : running_) {
+        if (sequence->phase == Phase::kPrefill) {
+            promised += cache_.blocksToAppend(sequence->id, tokensToPrefill(*sequence));
+        }
+    }
+    return promised;
+}
+
+bool Scheduler::othersRun(RequestId request) const {
+    return std::any_of(running_.begin(), running_.end(), [&](const auto& s) {
+        return s->phase != Phase::kFinished && s->request_id != request;
+    });
+}
+
+Scheduler::Need Scheduler::needOf(const Sequence& head) const {
+    Need need;
+    need.free = cache_.pool().numFree() - promisedBlocks();
+    if (cache_.isSlab()) {
+        need.blocks = cache_.runBlocks();
+        need.fits = cache_.canTakeRun();
+        need.reason = need.fits                 ? DecisionReason::kFits
+                      : need.free < need.blocks ? DecisionReason::kNoFreeBlocks
+                                                : DecisionReason::kNoFreeRun;
+        return need;
+    }
+    if (head.preempted == PreemptionKind::kSwap) {
+        // And room for the row that it goes on with.
+        need.blocks = cache_.blocksToResume(head.id) + (kvLen(head) % block_size_ == 0 ? 1 : 0);
+    } else {
+        const size_t num_tokens =
+            head.id.valid() ? head.tokens.size() : head.request->prompt.size();
+        need.blocks = (static_cast<int64_t>(num_tokens) + block_size_ - 1) / block_size_;
+    }
+    const int64_t reserve = othersRun(head.request_id) ? watermark_ : 0;
+    need.fits = need.blocks <= need.free - reserve;
+    need.reason = need.fits ? DecisionReason::kFits : DecisionReason::kNoFreeBlocks;
+    return need;
+}
+
+bool Scheduler::isHeldUpByRuns() const {
+    return cache_.isSlab() && !waiting_.empty() && !cache_.canTakeRun();
+}
+
+void Scheduler::tell(DecisionKind kind,
+                     DecisionReason reason,
+                     const Sequence& sequence,
+                     int64_t needed,
+                     int64_t free) {
+    recorder_.decided({kind, reason, sequence.request_id, sequence.id, needed,
+                       std::max<int64_t>(free, 0), watermark_, sequence.request->priority});
+}
+
+void Scheduler::insertRunning(std::unique_ptr<Sequence> sequence) {
+    const Sequence::Key key = sequence->key();
+    const auto place = std::lower_bound(running_.begin(), running_.end(), key,
+                                        [](const auto& s, const auto& k) { return s->key() < k; });
+    running_.insert(place, std::move(sequence));
+}
+
+std::unique_ptr<Sequence> Scheduler::takeRunning(const Sequence& sequence) {
+    const auto place = std::find_if(running_.rbegin(), running_.rend(),
+                                    [&](const auto& s) { return s.get() == &sequence; });
+    KVLAB_CHECK(place != running_.rend(), "a sequence that does not run gave way");
+    std::unique_ptr<Sequence> taken = std::move(*place);
+    running_.erase(std::next(place).base());
+    return taken;
+}
+
+Sequence* Scheduler::lastRunningAfter(const Sequence& sequence) const {
+    for (auto at = running_.rbegin(); at != running_.rend(); ++at) {
+        Sequence& candidate = **at;
+        if (candidate.key() <= sequence.key()) return nullptr;
+        const bool same_beams = sequence.isBeam() && candidate.request_id == sequence.request_id;
+        if (candidate.phase != Phase::kFinished && !same_beams) return &candidate;
+    }
+    return nullptr;
+}
+
+bool Scheduler::dropLastSwapped() {
+    for (auto at = waiting_.rbegin(); at != waiting_.rend(); ++at) {
+        Sequence& sequence = *at->second;
+        if (sequence.preempted != PreemptionKind::kSwap) continue;
+        const int64_t on_host = cache_.table(sequence.id).num_on_host;
+        tell(DecisionKind::kPreempted, DecisionReason::kHostPoolFull, sequence,
+             static_cast<int64_t>(cache_.table(sequence.id).blocks.size()) - on_host,
+             cache_.hostPool().numFree());
+        sequence.recompute_len =
+            std::max(sequence.recompute_len, static_cast<int>(kvLen(sequence)));
+        cache_.drop(sequence.id);
+        sequence.preempted = PreemptionKind::kRecompute;
+        sequence.phase = Phase::kPrefill;
+        return true;
+    }
+    return false;
+}
+
+void Scheduler::preemptOne(Sequence& victim, DecisionReason reason, int64_t blocks_needed) {
+    tell(DecisionKind::kPreempted, reason, victim, blocks_needed, cache_.pool().numFree());
+    PreemptionKind kind = preempt_;
+    if (kind == PreemptionKind::kSwap) {
+        const int64_t to_move = cache_.blocksToSwapOut(victim.id);
+        if (to_move > cache_.hostPool().numFree()) {
+            tell(DecisionKind::kPreempted, DecisionReason::kHostPoolFull, victim, to_move,
+                 cache_.hostPool().numFree());
+            kind = PreemptionKind::kRecompute;
+        }
+    }
+    if (kind == PreemptionKind::kSwap) {
+        cache_.swapOut(victim.id, transfers_);
+    } else {
+        victim.recompute_len = std::max(victim.recompute_len, static_cast<int>(kvLen(victim)));
+        cache_.drop(victim.id);
+        victim.phase = Phase::kPrefill;
+    }
+    victim.preempted = kind;
+    victim.told_wait.reset();
+    ++num_preemptions_;
+    preempted_.push_back(victim.request_id);
+    const Sequence::Key key = victim.key();
+    waiting_.emplace(key, takeRunning(victim));
+}
+
+void Scheduler::preempt(Sequence& victim, DecisionReason reason, int64_t blocks_needed) {
+    if (!victim.isBeam()) return preemptOne(victim, reason, blocks_needed);
+    std::vector<Sequence*> beams;
+    for (const auto& sequence : running_) {
+        if (sequence->request_id == victim.request_id && sequence->phase != Phase::kFinished) {
+            beams.push_back(sequence.get());
+        }
+    }
+    for (auto at = beams.rbegin(); at != beams.rend(); ++at) {
+        preemptOne(**at, reason, blocks_needed);
+    }
+}
+
+bool Scheduler::makeRoom(Sequence& sequence, int num_tokens) {
+    for (;;) {
+        // What others give up may also make a copy unnecessary.
+        const int64_t needed = cache_.blocksToAppend(sequence.id, num_tokens);
+        if (cache_.pool().numFree() >= needed) return true;
+        if (cache_.moveOrphans(needed, transfers_)) return true;
+        if (Sequence* victim = lastRunningAfter(sequence)) {
+            has_preempted_ = true;
+            preempt(*victim, DecisionReason::kNeededByOther, needed);
+        } else if (!dropLastSwapped()) {
+            return false;
+        }
+    }
+}
+
+bool Scheduler::beamsAreReady(RequestId request) const {
+    int count = 0;
+    for (const auto& sequence : running_) {
+        if (sequence->request_id != request || sequence->phase == Phase::kFinished) continue;
+        if (sequence->phase != Phase::kDecode) return false;
+        ++count;
+    }
+    const auto waits =
+        waiting_.lower_bound({-priorities_.at(request), request, INT32_MIN, SequenceId()});
+    return count > 0 && (waits == waiting_.end() || waits->second->request_id != request);
+}
+
+void Scheduler::makeRoomForPriority() {
+    if (waiting_.empty() || running_.empty()) return;
+    const Sequence& head = *waiting_.begin()->second;
+    const auto givesWay = [&](const Sequence& s) {
+        return s.phase != Phase::kFinished && s.request->priority < head.request->priority;
+    };
+    Need need = needOf(head);
+    if (need.fits) return;
+    int64_t held = need.free;
+    for (const auto& sequence : running_) {
+        if (givesWay(*sequence)) {
+            held += static_cast<int64_t>(cache_.table(sequence->id).blocks.size());
+        }
+    }
+    // Nobody gives way in vain.
+    if (held < need.blocks + watermark_) return;
+    while (!need.fits) {
+        const auto victim = std::find_if(running_.rbegin(), running_.rend(),
+                                         [&](const auto& s) { return givesWay(*s); });
+        if (victim == running_.rend()) return;
+        preempt(**victim, DecisionReason::kHigherPriority, need.blocks);
+        need = needOf(head);
+    }
+}
+
+void Scheduler::planDecode(StepPlan& plan) {
+    for (size_t i = 0; i < running_.size();) {
+        Sequence& sequence = *running_[i];
+        ++i;
+        if (sequence.phase != Phase::kDecode) continue;
+        if (sequence.isBeam() && !beamsAreReady(sequence.request_id)) continue;
+        if (makeRoom(sequence, 1)) {
+            cache_.prepareAppend(sequence.id, 1, transfers_);
+            plan.rows.push_back({&sequence, 1, true});
+            continue;
+        }
+        has_preempted_ = true;
+        const Sequence::Key key = sequence.key();
+        preempt(sequence, DecisionReason::kNeededByOther, cache_.blocksToAppend(sequence.id, 1));
+        // Beams before it left the running set too.
+        i = static_cast<size_t>(
+            std::lower_bound(running_.begin(), running_.end(), key,
+                             [](const auto& s, const auto& k) { return s->key() < k; }) -
+            running_.begin());
+    }
+    // Beams that were planned before one of them had to give way.
+    std::erase_if(plan.rows, [](const ScheduledRows& rows) {
+        return rows.sequence->preempted != PreemptionKind::kNone;
+    });
+    budget_ -= static_cast<int>(plan.rows.size());
+}
+
+void Scheduler::start(StepPlan& plan, std::unique_ptr<Sequence> sequence, const Need& need) {
+    const bool is_new = !sequence->id.valid();
+    if (is_new) {
+        tell(DecisionKind::kAdmitted, need.reason, *sequence, need.blocks, need.free);
+        sequence->id = SequenceId(next_sequence_++);
+        sequence->tokens = sequence->request->prompt;
+        sequence->forked = sequence->sample_idx > 0;
+        recorder_.sequenceStarted(sequence->id, sequence->request_id, sequence->sample_idx,
+                                  sequence->tokens);
+        cache_.add(sequence->id);
+        plan.admitted.push_back(sequence.get());
+    } else {
+        tell(DecisionKind::kResumed, need.reason, *sequence, need.blocks, need.free);
+        cache_.resume(sequence->id, transfers_);
+        sequence->preempted = PreemptionKind::kNone;
+    }
+    sequence->told_wait.reset();
+    Sequence& started = *sequence;
+    insertRunning(std::move(sequence));
+    if (started.phase == Phase::kDecode && !started.isBeam() &&
+        cache_.blocksToAppend(started.id, 1) <= cache_.pool().numFree()) {
+        cache_.prepareAppend(started.id, 1, transfers_);
+        plan.rows.push_back({&started, 1, true});
+        --budget_;
+    }
+}
+
+void Scheduler::admit(StepPlan& plan) {
+    int pending = 0;  // prompt tokens of running sequences, first in line for the budget
+    for (const auto& sequence : running_) {
+        if (sequence->phase == Phase::kPrefill) pending += tokensToPrefill(*sequence);
+    }
+    while (!waiting_.empty() && budget_ > pending) {
+        Sequence& head = *waiting_.begin()->second;
+        const Need need = needOf(head);
+        if (!need.fits && !othersRun(head.request_id) && !cache_.isSlab()) {
+            // Only those that wait hold blocks; they must not hold up the first in line.
+            const int64_t promised = cache_.pool().numFree() - need.free;
+            if (cache_.moveOrphans(need.blocks + promised, transfers_) || dropLastSwapped()) {
+                continue;
+            }
+        }
+        if (!need.fits) {
+            if (head.told_wait != need.reason) {
+                head.told_wait = need.reason;
+                tell(DecisionKind::kWaiting, need.reason, head, need.blocks, need.free);
+            }
+            return;
+        }
+        std::unique_ptr<Sequence> sequence = std::move(waiting_.begin()->second);
+        waiting_.erase(waiting_.begin());
+        start(plan, std::move(sequence), need);
+        if (head.phase == Phase::kPrefill) pending += tokensToPrefill(head);
+    }
+}
+
+void Scheduler::planPrefill(StepPlan& plan) {
+    for (size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
+        Sequence& sequence = *running_[i];
+        if (sequence.phase != Phase::kPrefill) continue;
+        const int left = tokensToPrefill(sequence);
+        if (left == 0) {  // a beam with all but its last token
+            sequence.phase = Phase::kDecode;
+            continue;
+        }
+        int num_tokens = std::min(left, budget_);
+        if (!makeRoom(sequence, num_tokens)) {
+            const int64_t kv_len = kvLen(sequence);
+            const int64_t room = (kv_len + block_size_ - 1) / block_size_ * block_size_ - kv_len +
+                                 int64_t{cache_.pool().numFree()} * block_size_;
+            num_tokens = static_cast<int>(std::min<int64_t>(num_tokens, room));
+            if (cache_.blocksToAppend(sequence.id, num_tokens) > cache_.pool().numFree()) continue;
+            if (num_tokens == 0) continue;
+        }
+        const int kv_len = static_cast<int>(kvLen(sequence));
+        cache_.prepareAppend(sequence.id, num_tokens, transfers_);
+        plan.num_recomputed_tokens +=
+            std::max(0, std::min(kv_len + num_tokens, sequence.recompute_len) - kv_len);
+        const bool completes = kv_len + num_tokens == static_cast<int>(sequence.tokens.size());
+        plan.rows.push_back({&sequence, num_tokens, completes});
+        budget_ -= num_tokens;
+    }
+    std::erase_if(plan.rows, [](const ScheduledRows& rows) {
+        return rows.sequence->preempted != PreemptionKind::kNone;
+    });
+}
+
+StepPlan Scheduler::schedule() {
+    StepPlan plan;
+    budget_ = token_budget_;
+    has_preempted_ = false;
+    makeRoomForPriority();
+    planDecode(plan);
+    if (!has_preempted_) admit(plan);
+    planPrefill(plan);
+    for (const ScheduledRows& rows : plan.rows) {
+        if (rows.sequence->phase == Phase::kDecode) {
+            ++plan.num_decode_tokens;
+        } else {
+            plan.num_prefill_tokens += rows.num_tokens;
+        }
+    }
+    plan.transfers = std::move(transfers_);
+    transfers_.clear();
+    plan.preempted = std::move(preempted_);
+    preempted_.clear();
+    return plan;
+}
+
+Sequence* Scheduler::fork(Sequence& parent, int sample_idx) {
+    auto child = std::make_unique<Sequence>(parent);
+    child->id = SequenceId(next_sequence_++);
+    child->sample_idx = sample_idx;
+    ++num_alive_[parent.request_id];
+    cache_.fork(parent.id, {child->id}, {sample_idx});
+    Sequence* forked = child.get();
+    insertRunning(std::move(child));
+    return forked;
+}
+
+std::vector<Sequence*> Scheduler::forkSamples(Sequence& parent,
+                                              std::vector<BlockTransfer>& transfers) {
+    std::vector<Sequence*> children;
+    parent.forked = true;
+    for (int sample = 1; sample < parent.request->num_samples; ++sample) {
+        if (!cache_.isSlab()) {
+            children.push_back(fork(parent, sample));
+            continue;
+        }
+        auto child = std::make_unique<Sequence>(parent);
+        child->id = SequenceId();
+        child->sample_idx = sample;
+        child->num_steps_held = child->unused_slot_steps = 0;
+        ++num_alive_[parent.request_id];
+        if (!cache_.canTakeRun()) {
+            child->tokens.clear();
+            child->phase = Phase::kPrefill;
+            const Sequence::Key key = child->key();
+            waiting_.emplace(key, std::move(child));
+            continue;
+        }
+        child->id = SequenceId(next_sequence_++);
+        recorder_.sequenceStarted(child->id, child->request_id, sample, child->tokens);
+        cache_.add(child->id);
+        cache_.copyInto(parent.id, child->id, transfers);
+        children.push_back(child.get());
+        insertRunning(std::move(child));
+    }
+    return children;
 }
 
 }  // namespace kvlab

@@ -90,7 +90,7 @@ Prepared prepare(const RunConfig& config, const LoadedModel& model) {
         throw EngineError(ErrorKind::kBadArgument, "a block of " + std::to_string(block_size) +
                                                        " tokens is not possible; choose 1 to 256");
     }
-    int64_t needed = 0;
+    int64_t longest = 0;
     for (const GenerationRequest& request : config.requests) {
         EngineRequest tokens;
         tokens.prompt = promptTokens(request, *model.tokenizer);
@@ -98,12 +98,22 @@ Prepared prepare(const RunConfig& config, const LoadedModel& model) {
         tokens.max_tokens = request.max_tokens;
         tokens.ignore_eos = request.ignore_eos;
         tokens.sampling = request.sampling;
-        if (tokens.num_samples < 1 || tokens.max_tokens < 1) {
+        tokens.num_beams = request.num_beams;
+        tokens.priority = request.priority;
+        if (tokens.num_samples < 1 || tokens.num_beams < 1 || tokens.max_tokens < 1) {
             throw EngineError(ErrorKind::kBadArgument,
-                              "a request needs at least 1 sample and 1 token");
+                              "a request needs at least 1 sample or beam and 1 token");
         }
-        needed += Engine::worstCaseBlocks(tokens, block_size);
+        longest = std::max(longest, static_cast<int64_t>(tokens.prompt.size()) + tokens.max_tokens);
         prepared.requests.push_back(std::move(tokens));
+    }
+    CacheConfig& cache = engine_config.cache;
+    if (cache.layout == CacheLayout::kSlab && cache.max_len == 0) {
+        cache.max_len = static_cast<int>(std::min<int64_t>(longest, INT32_MAX));
+    }
+    int64_t needed = 0;
+    for (const EngineRequest& request : prepared.requests) {
+        needed += Engine::worstCaseBlocks(request, cache);
     }
     if (engine_config.cache.num_blocks == 0) {
         if (needed > INT32_MAX) {
@@ -145,6 +155,34 @@ RunInfo infoOf(const RunConfig& config, const Engine& engine, const ModelWeights
     return info;
 }
 
+// The sequences that are a request's answer, by request: its samples in order, or its best beams.
+std::vector<const SequenceState*> answersOf(const CacheState& state,
+                                            const std::vector<EngineRequest>& requests) {
+    std::vector<const SequenceState*> answers;
+    for (size_t request = 0; request < requests.size(); ++request) {
+        std::vector<const SequenceState*> own;
+        for (const SequenceState& sequence : state.sequences) {
+            if (sequence.request == RequestId(static_cast<int64_t>(request)) &&
+                sequence.finish != FinishReason::kPruned) {
+                own.push_back(&sequence);
+            }
+        }
+        const size_t num_beams = static_cast<size_t>(requests[request].num_beams);
+        if (num_beams > 1) {
+            std::stable_sort(own.begin(), own.end(), [](const auto* a, const auto* b) {
+                return a->log_probability > b->log_probability;
+            });
+            own.resize(std::min(own.size(), num_beams));
+        } else {
+            std::stable_sort(own.begin(), own.end(), [](const auto* a, const auto* b) {
+                return a->sample_idx < b->sample_idx;
+            });
+        }
+        answers.insert(answers.end(), own.begin(), own.end());
+    }
+    return answers;
+}
+
 RunResult resultOf(const Engine& engine,
                    const Tokenizer& tokenizer,
                    const std::vector<EngineRequest>& requests,
@@ -153,12 +191,20 @@ RunResult resultOf(const Engine& engine,
                    int64_t decode_tokens) {
     RunResult result;
     const CacheState state = engine.state();
-    for (const SequenceState& sequence : state.sequences) {
-        const std::vector<TokenId> sampled(sequence.tokens.begin() + sequence.prompt_len,
-                                           sequence.tokens.end());
+    for (const SequenceState* sequence : answersOf(state, requests)) {
+        const std::vector<TokenId> sampled(sequence->tokens.begin() + sequence->prompt_len,
+                                           sequence->tokens.end());
         result.texts.push_back(tokenizer.decode(sampled, false));
         result.token_ids.push_back(sampled);
+        result.mean_log_probability.push_back(
+            sampled.empty() ? 0 : sequence->log_probability / static_cast<double>(sampled.size()));
     }
+    const auto& means = result.mean_log_probability;
+    if (requests.front().num_beams == 1 && !means.empty()) {
+        result.best =
+            static_cast<int>(std::max_element(means.begin(), means.end()) - means.begin());
+    }
+    result.waste = engine.waste();
     const PoolAccount account = accountOf(state);
     RunMetrics& m = result.metrics;
     m.blocks_held = account.active_blocks;
@@ -170,6 +216,9 @@ RunResult resultOf(const Engine& engine,
     m.copy_on_write = account.copy_on_write;
     m.blocks_peak = engine.blocksPeak();
     m.device_bytes = engine.poolBytes();
+    m.bytes_moved = engine.bytesMoved();
+    m.preemptions = engine.numPreemptions();
+    m.sharing_saved = engine.waste().sharingSaved();
     for (const EngineRequest& request : requests) {
         m.prompt_tokens += static_cast<int64_t>(request.prompt.size());
     }
@@ -198,12 +247,14 @@ RunResult run(const RunConfig& config, const SessionCallbacks& callbacks, Contro
     int64_t sampled_total = 0;
     for (const EngineRequest& request : prepared.requests) {
         prompt_total += static_cast<int64_t>(request.prompt.size());
-        sampled_total += int64_t{request.num_samples} * request.max_tokens;
+        sampled_total += int64_t{request.num_samples} * request.num_beams * request.max_tokens;
     }
     int64_t prompt_done = 0;
     int64_t decode_done = 0;
     double prefill_ms = 0;
     double decode_ms = 0;
+    int64_t attention_bytes = 0;
+    int64_t attention_bytes_repeated = 0;
     bool cancelled = false;
     while (engine.hasWork()) {
         if (!cancelled && control.shouldStop()) {
@@ -213,16 +264,20 @@ RunResult run(const RunConfig& config, const SessionCallbacks& callbacks, Contro
         }
         const std::shared_ptr<const StepTrace> step = engine.step();
         if (trace) trace->append(*step);
-        prompt_done += step->stats.num_prefill_tokens;
+        // What a preemption dropped is computed again, and not counted as progress.
+        prompt_done += step->stats.num_prefill_tokens - step->stats.num_recomputed_tokens;
+        attention_bytes += step->stats.attention_bytes;
+        attention_bytes_repeated += step->stats.attention_bytes_repeated;
         decode_done += step->stats.num_decode_tokens;
         // A mixed step counts as prefill: its time is mostly the prompt's.
         (step->stats.num_prefill_tokens > 0 ? prefill_ms : decode_ms) += step->stats.total_ms;
         if (callbacks.on_step) callbacks.on_step(step);
         if (step->stats.num_prefill_tokens > 0) {
-            report(callbacks, SessionPhase::kPrefill,
-                   static_cast<double>(prompt_done) / static_cast<double>(prompt_total),
-                   "prompt " + formatCount(prompt_done) + " of " + formatCount(prompt_total) +
-                       " tokens");
+            report(
+                callbacks, SessionPhase::kPrefill,
+                std::min(1.0, static_cast<double>(prompt_done) / static_cast<double>(prompt_total)),
+                "prompt " + formatCount(prompt_done) + " of " + formatCount(prompt_total) +
+                    " tokens");
         } else {
             report(callbacks, SessionPhase::kDecode,
                    std::min(1.0,
@@ -233,6 +288,8 @@ RunResult run(const RunConfig& config, const SessionCallbacks& callbacks, Contro
     if (trace) trace->finish();
     RunResult result =
         resultOf(engine, *model.tokenizer, prepared.requests, prefill_ms, decode_ms, decode_done);
+    result.metrics.attention_bytes = attention_bytes;
+    result.metrics.attention_bytes_repeated = attention_bytes_repeated;
     result.cancelled = cancelled;
     return result;
 }

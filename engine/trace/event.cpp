@@ -18,6 +18,54 @@ std::string owner(const std::vector<SequenceId>& sequences, size_t i) {
     return ownerLetter(sequences[i]);
 }
 
+// "request 3 waits: it needs 12 blocks, 9 are free and 2 of them stay in reserve".
+std::string describeDecision(const DecisionsMade& e, size_t i) {
+    std::string text = e.sequence[i].valid() ? ownerLetter(e.sequence[i])
+                                             : "request " + formatCount(e.request[i].value);
+    switch (e.kind[i]) {
+        case DecisionKind::kAdmitted:
+            text += " was admitted";
+            break;
+        case DecisionKind::kWaiting:
+            text += " waits";
+            break;
+        case DecisionKind::kRefused:
+            text += " was refused";
+            break;
+        case DecisionKind::kPreempted:
+            text += " gives way";
+            break;
+        case DecisionKind::kResumed:
+            text += " may run again";
+            break;
+    }
+    const std::string needed = formatCount(e.blocks_needed[i]);
+    const std::string free = formatCount(e.blocks_free[i]);
+    switch (e.reason[i]) {
+        case DecisionReason::kFits:
+        case DecisionReason::kNoFreeBlocks:
+            return text + ": it needs " + needed + " blocks, " + free + " are free and " +
+                   formatCount(e.watermark[i]) + " of them stay in reserve";
+        case DecisionReason::kNoFreeRun:
+            return text + ": it needs " + needed + " blocks in a run; " + free +
+                   " are free, but apart";
+        case DecisionReason::kLargerThanPool:
+            return text + ": it needs " + needed + " blocks, the pool has " + free;
+        case DecisionReason::kLongerThanRun:
+            return text + ": it needs " + needed + " blocks, a slab has " + free;
+        case DecisionReason::kNeededByOther:
+            return text + ": a sequence before it needs " + needed + " blocks, " + free +
+                   " are free";
+        case DecisionReason::kHigherPriority:
+            return text + ": a request that goes first needs " + needed + " blocks, " + free +
+                   " are free";
+        case DecisionReason::kHostPoolFull:
+            return text + ": its " + needed + " blocks do not fit into the host pool, " + free +
+                   " are free there";
+    }
+    return text;
+}
+
 }  // namespace
 
 int numEntries(const Event& event) {
@@ -32,15 +80,26 @@ int numEntries(const Event& event) {
                        [](const SequencesFinished& e) { return e.sequence.size(); },
                        [](const BlocksReleased& e) { return e.block.size(); },
                        [](const SequencesRemoved& e) { return e.sequence.size(); },
+                       [](const RequestsArrived& e) { return e.request.size(); },
+                       [](const RequestsWithdrawn& e) { return e.request.size(); },
+                       [](const DecisionsMade& e) { return e.kind.size(); },
+                       [](const TokensCopied& e) { return e.target.size(); },
+                       [](const SequencesPreempted& e) { return e.sequence.size(); },
+                       [](const BlocksSwappedOut& e) { return e.block.size(); },
+                       [](const BlocksSwappedIn& e) { return e.block.size(); },
+                       [](const SequencesResumed& e) { return e.sequence.size(); },
+                       [](const HostBlocksReleased& e) { return e.host_block.size(); },
                    },
                    event));
 }
 
 const char* eventName(const Event& event) {
     static constexpr const char* kNames[] = {
-        "sequence_started",   "sequences_forked", "blocks_allocated",
-        "blocks_copied",      "tokens_written",   "tokens_sampled",
-        "sequences_finished", "blocks_released",  "sequences_removed"};
+        "sequence_started",  "sequences_forked",    "blocks_allocated",   "blocks_copied",
+        "tokens_written",    "tokens_sampled",      "sequences_finished", "blocks_released",
+        "sequences_removed", "requests_arrived",    "requests_withdrawn", "decisions_made",
+        "tokens_copied",     "sequences_preempted", "blocks_swapped_out", "blocks_swapped_in",
+        "sequences_resumed", "host_blocks_released"};
     static_assert(std::variant_size_v<Event> == std::size(kNames));
     return kNames[event.index()];
 }
@@ -55,8 +114,44 @@ const char* finishReasonName(FinishReason reason) {
             return "end_of_text";
         case FinishReason::kCancelled:
             return "cancelled";
+        case FinishReason::kPruned:
+            return "pruned";
     }
     return "?";
+}
+
+const char* preemptionKindName(PreemptionKind kind) {
+    switch (kind) {
+        case PreemptionKind::kNone:
+            return "none";
+        case PreemptionKind::kRecompute:
+            return "recompute";
+        case PreemptionKind::kSwap:
+            return "swap";
+    }
+    return "?";
+}
+
+const char* cacheLayoutName(CacheLayout layout) {
+    return layout == CacheLayout::kSlab ? "slab" : "paged";
+}
+
+const char* decisionKindName(DecisionKind kind) {
+    static constexpr const char* kNames[] = {"admitted", "waiting", "refused", "preempted",
+                                             "resumed"};
+    return kNames[static_cast<size_t>(kind)];
+}
+
+const char* decisionReasonName(DecisionReason reason) {
+    static constexpr const char* kNames[] = {"fits",
+                                             "no_free_blocks",
+                                             "no_free_run",
+                                             "larger_than_pool",
+                                             "longer_than_run",
+                                             "needed_by_other",
+                                             "higher_priority",
+                                             "host_pool_full"};
+    return kNames[static_cast<size_t>(reason)];
 }
 
 std::string ownerLetter(SequenceId sequence) {
@@ -110,6 +205,8 @@ std::string describeEntry(const Event& event, int entry) {
                         return owner(e.sequence, i) + " reached the end of its text";
                     case FinishReason::kCancelled:
                         return owner(e.sequence, i) + " was cancelled";
+                    case FinishReason::kPruned:
+                        return owner(e.sequence, i) + " was pruned: other beams are more probable";
                     default:
                         return owner(e.sequence, i) + " reached its length limit";
                 }
@@ -118,6 +215,38 @@ std::string describeEntry(const Event& event, int entry) {
                 return owner(e.sequence, i) + " released block " + formatCount(e.block[i].value);
             },
             [&](const SequencesRemoved& e) { return owner(e.sequence, i) + " left the engine"; },
+            [&](const RequestsArrived& e) {
+                return "request " + formatCount(e.request[i].value) + " arrived with " +
+                       count(e.prompt_len[i], "prompt token", "prompt tokens");
+            },
+            [&](const RequestsWithdrawn& e) {
+                return "request " + formatCount(e.request[i].value) +
+                       " was cancelled before it started";
+            },
+            [&](const DecisionsMade& e) { return describeDecision(e, i); },
+            [&](const TokensCopied& e) {
+                return owner(e.target, i) + " copied " + count(e.num_tokens[i], "token", "tokens") +
+                       " from " + owner(e.source, i) + " (slabs cannot be shared)";
+            },
+            [&](const SequencesPreempted& e) {
+                return owner(e.sequence, i) +
+                       (e.kind[i] == PreemptionKind::kSwap
+                            ? " was preempted and waits with its K and V kept"
+                            : " was preempted and will be computed again");
+            },
+            [&](const BlocksSwappedOut& e) {
+                return "block " + formatCount(e.block[i].value) + " moved to host block " +
+                       formatCount(e.host_block[i].value);
+            },
+            [&](const BlocksSwappedIn& e) {
+                return "host block " + formatCount(e.host_block[i].value) +
+                       " moved back, to block " + formatCount(e.block[i].value);
+            },
+            [&](const SequencesResumed& e) { return owner(e.sequence, i) + " runs again"; },
+            [&](const HostBlocksReleased& e) {
+                return owner(e.sequence, i) + " released host block " +
+                       formatCount(e.host_block[i].value);
+            },
         },
         event);
 }

@@ -17,7 +17,51 @@ namespace kvlab {
 // step are one event whose arrays run in parallel; one index into them is an *entry*, the smallest
 // step of the cursor.
 
-// A request's first sequence began; its prompt has no K/V yet. One entry.
+// Requests joined the queue.
+struct RequestsArrived {
+    std::vector<RequestId> request;
+    std::vector<int> priority;    // higher goes first
+    std::vector<int> prompt_len;  // tokens
+    std::vector<int> num_samples;
+    std::vector<int> max_tokens;  // sampled per sequence
+    bool operator==(const RequestsArrived&) const = default;
+};
+
+// Requests left the queue before they started: they were cancelled.
+struct RequestsWithdrawn {
+    std::vector<RequestId> request;
+    bool operator==(const RequestsWithdrawn&) const = default;
+};
+
+enum class DecisionKind : uint8_t { kAdmitted, kWaiting, kRefused, kPreempted, kResumed };
+enum class DecisionReason : uint8_t {
+    kFits,
+    kNoFreeBlocks,    // fewer free than needed and reserved
+    kNoFreeRun,       // slab: enough blocks, but no run is long enough
+    kLargerThanPool,  // can never fit
+    kLongerThanRun,   // slab: more tokens than max_len
+    kNeededByOther,   // an earlier sequence needs its blocks
+    kHigherPriority,  // a request that goes first needs its blocks
+    kHostPoolFull,    // it should have been swapped out, or kept there
+};
+
+// The "why" log: what the scheduler decided, with the numbers it decided by. A wait is told once
+// per reason. It explains; the state is changed by the other events.
+struct DecisionsMade {
+    std::vector<DecisionKind> kind;
+    std::vector<DecisionReason> reason;
+    std::vector<RequestId> request;
+    std::vector<SequenceId> sequence;    // -1: the request has none yet
+    std::vector<int64_t> blocks_needed;  // of the one decided on; by whom a victim gives way
+    std::vector<int64_t> blocks_free;    // free and not promised to running prompts; for
+                                         // kLargerThanPool the whole pool
+    std::vector<int64_t> watermark;      // blocks that admission leaves free
+    std::vector<int> priority;
+    bool operator==(const DecisionsMade&) const = default;
+};
+
+// A sequence began; its prompt has no K/V yet. The first of its request, or a sample that found no
+// slab to copy to when the prompt was complete. One entry.
 struct SequenceStarted {
     SequenceId sequence;
     RequestId request;
@@ -71,7 +115,8 @@ struct TokensSampled {
     bool operator==(const TokensSampled&) const = default;
 };
 
-enum class FinishReason : uint8_t { kNone, kLength, kEndOfText, kCancelled };
+// kPruned: other beams of its request were more probable.
+enum class FinishReason : uint8_t { kNone, kLength, kEndOfText, kCancelled, kPruned };
 
 // The sequence will not run again; its blocks are still held.
 struct SequencesFinished {
@@ -96,6 +141,55 @@ struct SequencesRemoved {
     bool operator==(const SequencesRemoved&) const = default;
 };
 
+// Slab: a sample got a run of its own, and K and V of the first num_tokens tokens were copied
+// there from another sequence's run.
+struct TokensCopied {
+    std::vector<SequenceId> source;
+    std::vector<SequenceId> target;
+    std::vector<int> num_tokens;
+    bool operator==(const TokensCopied&) const = default;
+};
+
+// Sequences stopped running before they were finished. kSwap: their K/V are kept, and what no
+// running sequence holds may move to the host. kRecompute: their blocks were released before. A
+// swapped-out sequence may still become kRecompute when its blocks are needed.
+struct SequencesPreempted {
+    std::vector<SequenceId> sequence;
+    std::vector<PreemptionKind> kind;
+    bool operator==(const SequencesPreempted&) const = default;
+};
+
+// A block that only swapped-out sequences name moved to the host: every table that named it at
+// block_idx names the host block now, and the block joined the end of the free queue.
+struct BlocksSwappedOut {
+    std::vector<int> block_idx;
+    std::vector<BlockId> block;
+    std::vector<HostBlockId> host_block;
+    bool operator==(const BlocksSwappedOut&) const = default;
+};
+
+// The way back: a free block took the host block's content and its place in every table.
+struct BlocksSwappedIn {
+    std::vector<int> block_idx;
+    std::vector<HostBlockId> host_block;
+    std::vector<BlockId> block;
+    bool operator==(const BlocksSwappedIn&) const = default;
+};
+
+// A preempted sequence runs again: all its blocks are on the device, or it has none and prefills.
+struct SequencesResumed {
+    std::vector<SequenceId> sequence;
+    bool operator==(const SequencesResumed&) const = default;
+};
+
+// As blocks_released, where the last entry of the table lies on the host.
+struct HostBlocksReleased {
+    std::vector<SequenceId> sequence;
+    std::vector<int> block_idx;
+    std::vector<HostBlockId> host_block;
+    bool operator==(const HostBlocksReleased&) const = default;
+};
+
 using Event = std::variant<SequenceStarted,
                            SequencesForked,
                            BlocksAllocated,
@@ -104,7 +198,16 @@ using Event = std::variant<SequenceStarted,
                            TokensSampled,
                            SequencesFinished,
                            BlocksReleased,
-                           SequencesRemoved>;
+                           SequencesRemoved,
+                           RequestsArrived,
+                           RequestsWithdrawn,
+                           DecisionsMade,
+                           TokensCopied,
+                           SequencesPreempted,
+                           BlocksSwappedOut,
+                           BlocksSwappedIn,
+                           SequencesResumed,
+                           HostBlocksReleased>;
 
 // Entries of an event (>= 1).
 int numEntries(const Event& event);
@@ -113,6 +216,10 @@ const char* eventName(const Event& event);
 // One entry in words: "B wrote 1 token at position 2,003".
 std::string describeEntry(const Event& event, int entry);
 const char* finishReasonName(FinishReason reason);
+const char* preemptionKindName(PreemptionKind kind);    // "swap", "recompute"
+const char* cacheLayoutName(CacheLayout layout);        // "paged", "slab"
+const char* decisionKindName(DecisionKind kind);        // "waiting"
+const char* decisionReasonName(DecisionReason reason);  // "no_free_blocks"
 
 // "A", "B", … "Z", "AA", … : the letter that every view shows for a sequence (its id counts from
 // 0).
@@ -125,6 +232,18 @@ struct StepStats {
     double forward_ms = 0;  // the forward pass, copies included
     double sample_ms = 0;   // choosing tokens
     double total_ms = 0;    // the whole step
+    // Parts of forward_ms; the rest of it is norms, rotations and the writing of K and V.
+    double attention_ms = 0;
+    double matmul_ms = 0;
+    double copy_ms = 0;  // copy-on-write, slab copies, swaps
+
+    int num_recomputed_tokens = 0;  // of the prefill tokens: K/V that a preemption had dropped
+    int num_running = 0;            // sequences with a row in this step
+    int num_waiting = 0;            // requests and preempted sequences in the queue afterwards
+    // K/V that attention reads, in bytes over all layers: each decode row its context, each prefill
+    // chunk once the context of its last row (a kernel may read it again for each tile of rows).
+    int64_t attention_bytes = 0;
+    int64_t attention_bytes_repeated = 0;  // of these: a block that another row of the step read
     bool operator==(const StepStats&) const = default;
 };
 

@@ -39,14 +39,22 @@ void RunLog::append(std::shared_ptr<const StepTrace> step) {
                                                    std::to_string(step->step) + " follows step " +
                                                    std::to_string(numSteps() - 1));
     }
-    CacheState next = last_;
+    const bool is_keyframe = numSteps() % kKeyframeInterval == 0;
+    if (is_keyframe) keyframes_.push_back(last_);
     int64_t entries = 0;
-    for (const Event& event : step->events) {
-        apply(next, event);
-        entries += numEntries(event);
+    try {
+        for (const Event& event : step->events) {
+            apply(last_, event);
+            entries += numEntries(event);
+        }
+    } catch (...) {
+        // The state was changed in place, without a copy for each step: fold it again.
+        last_ = keyframes_.back();
+        const int64_t keyframe = static_cast<int64_t>(keyframes_.size()) - 1;
+        applyRange(*this, last_, {keyframe * kKeyframeInterval, 0, 0}, end());
+        if (is_keyframe) keyframes_.pop_back();
+        throw;
     }
-    if (numSteps() % kKeyframeInterval == 0) keyframes_.push_back(last_);
-    last_ = std::move(next);
     accounts_.push_back(accountOf(last_));
     entries_before_.push_back(entries_before_.back() + entries);
     for (const auto& [token, text] : step->new_pieces) pieces_.emplace(token, text);

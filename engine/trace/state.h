@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <vector>
 
+#include "engine/cache/free_queue.h"
 #include "engine/trace/event.h"
 
 namespace kvlab {
@@ -18,6 +19,11 @@ namespace kvlab {
 // free:   ref_count 0 and index_count 0   (its place in the free queue is its turn)
 // cached: ref_count 0, index_count > 0    (a prefix index still names it)
 // active: ref_count > 0                   (a sequence's table names it)
+//
+// A table entry of a swapped-out sequence may lie on the host:
+//
+//   sequence B   table      [ 0 ][ - ]      shared block 0 stayed, because A runs and holds it
+//                host_table [ - ][ 3 ]      the other one is block 3 of the host pool
 struct BlockState {
     int ref_count = 0;    // tables that name the block
     int index_count = 0;  // prefix entries that name it
@@ -32,18 +38,38 @@ struct SequenceState {
     std::vector<TokenId> tokens;  // prompt, then sampled
     int prompt_len = 0;           // tokens
     int kv_len = 0;               // tokens whose K/V are in the pool
-    std::vector<BlockId> table;   // logical index → block
+    std::vector<BlockId> table;   // logical index → block; not valid(): on the host
+    // Logical index → host block, where the table has none. Empty while nothing is on the host.
+    std::vector<HostBlockId> host_table;
+    int num_on_host = 0;                               // valid entries of host_table
+    PreemptionKind preempted = PreemptionKind::kNone;  // not kNone: it waits to run again
+    double log_probability = 0;                        // sum over the sampled tokens
     FinishReason finish = FinishReason::kNone;
     bool removed = false;  // left the engine; table is empty
     bool operator==(const SequenceState&) const = default;
 };
 
+// A request that has not started.
+struct WaitingRequest {
+    int priority = 0;
+    int prompt_len = 0;  // tokens
+    int num_samples = 1;
+    int max_tokens = 0;
+    bool operator==(const WaitingRequest&) const = default;
+};
+
 struct CacheState {
     int block_size = 0;
     std::vector<BlockState> blocks;        // by block id
-    std::deque<BlockId> free_queue;        // front is allocated next
+    FreeQueue<BlockId> free_queue;         // front is allocated next
     std::vector<SequenceState> sequences;  // by sequence id
-    int64_t num_copy_on_write = 0;         // blocks copied so far
+    std::vector<BlockState> host_blocks;   // by host block id; never cached
+    FreeQueue<HostBlockId> host_free_queue;
+    std::map<RequestId, WaitingRequest> waiting;
+    int64_t num_copy_on_write = 0;  // blocks copied so far
+    int64_t num_preemptions = 0;    // of running sequences
+    int64_t num_swapped_out = 0;    // blocks moved to the host so far
+    int64_t num_swapped_in = 0;     // blocks moved back so far
     bool operator==(const CacheState&) const = default;
 };
 
@@ -55,8 +81,8 @@ CacheState initialState(const CacheConfig& config);
 void applyEntry(CacheState& state, const Event& event, int entry);
 void apply(CacheState& state, const Event& event);  // all entries
 
-// Counts of the pool; free + cached + active = total. One function for window, command line,
-// lessons, exports.
+// Counts of the pools; free + cached + active = total, host used + host free = host total. One
+// function for window, command line, lessons, exports.
 struct PoolAccount {
     int64_t total_blocks = 0;
     int64_t free_blocks = 0;
@@ -66,9 +92,15 @@ struct PoolAccount {
     int64_t tokens_held = 0;      // K/V written in active blocks, a shared token once
     int64_t slots_allocated = 0;  // active_blocks * block_size
     int64_t slots_unused = 0;     // slots_allocated - tokens_held
-    int64_t tokens_unshared = 0;  // what the sequences would hold without sharing: sum of kv_len
+    // What the sequences would hold without sharing. On the device only.
+    int64_t tokens_unshared = 0;  // sum of kv_len
     int64_t blocks_unshared = 0;  // sum of table lengths
     int64_t copy_on_write = 0;
+    int64_t host_total_blocks = 0;
+    int64_t host_used_blocks = 0;
+    int64_t host_free_blocks = 0;
+    int64_t preemptions = 0;
+    int64_t swapped_out = 0, swapped_in = 0;  // blocks moved so far
     bool operator==(const PoolAccount&) const = default;
 };
 PoolAccount accountOf(const CacheState& state);

@@ -19,7 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
+constexpr int kOldestVersion = 1;   // knows neither queue nor host pool; all else is the same
 constexpr size_t kSealLength = 16;  // hexadecimal digits of each record's seal
 constexpr int64_t kMaxTraceBlocks =
     4'194'304;  // a header may not ask for more memory than this folds to
@@ -114,10 +115,49 @@ std::vector<int> getInts(const json& object, const char* key, int64_t low = 0) {
 }
 
 template <class IdType>
-std::vector<IdType> getIds(const json& object, const char* key) {
+std::vector<IdType> getIds(const json& object, const char* key, int64_t low = 0) {
     std::vector<IdType> ids;
-    for (const int number : getInts(object, key)) ids.push_back(IdType(number));
+    for (const int number : getInts(object, key, low)) ids.push_back(IdType(number));
     return ids;
+}
+
+std::vector<int64_t> getCounts(const json& object, const char* key) {
+    const json& value = field(object, key);
+    if (!value.is_array()) refuse(std::string("field \"") + key + "\" is not a list");
+    std::vector<int64_t> numbers;
+    for (const json& item : value) numbers.push_back(intField(item, key, 0, INT64_MAX));
+    return numbers;
+}
+
+// Names instead of numbers, so that a trace reads without this list.
+template <class Enum>
+json namesToJson(const std::vector<Enum>& values, const char* (*name)(Enum)) {
+    json array = json::array();
+    for (const Enum value : values) array.push_back(name(value));
+    return array;
+}
+
+template <class Enum>
+Enum valueOf(const json& value, const char* key, Enum last, const char* (*name)(Enum)) {
+    for (int i = 0; i <= static_cast<int>(last); ++i) {
+        const Enum candidate = static_cast<Enum>(i);
+        if (value.is_string() && value.get_ref<const std::string&>() == name(candidate)) {
+            return candidate;
+        }
+    }
+    refuse(std::string("field \"") + key + "\" has an unknown name");
+}
+
+template <class Enum>
+std::vector<Enum> getNames(const json& object,
+                           const char* key,
+                           Enum last,
+                           const char* (*name)(Enum)) {
+    const json& value = field(object, key);
+    if (!value.is_array()) refuse(std::string("field \"") + key + "\" is not a list");
+    std::vector<Enum> values;
+    for (const json& item : value) values.push_back(valueOf(item, key, last, name));
+    return values;
 }
 
 template <class First, class... Rest>
@@ -172,10 +212,7 @@ json eventToJson(const Event& event) {
                    },
                    [&](const SequencesFinished& e) {
                        object["sequence"] = idsToJson(e.sequence);
-                       json reasons = json::array();
-                       for (const FinishReason reason : e.reason)
-                           reasons.push_back(finishReasonName(reason));
-                       object["reason"] = std::move(reasons);
+                       object["reason"] = namesToJson(e.reason, finishReasonName);
                    },
                    [&](const BlocksReleased& e) {
                        object["sequence"] = idsToJson(e.sequence);
@@ -183,19 +220,52 @@ json eventToJson(const Event& event) {
                        object["block"] = idsToJson(e.block);
                    },
                    [&](const SequencesRemoved& e) { object["sequence"] = idsToJson(e.sequence); },
+                   [&](const RequestsArrived& e) {
+                       object["request"] = idsToJson(e.request);
+                       object["priority"] = e.priority;
+                       object["prompt_len"] = e.prompt_len;
+                       object["num_samples"] = e.num_samples;
+                       object["max_tokens"] = e.max_tokens;
+                   },
+                   [&](const RequestsWithdrawn& e) { object["request"] = idsToJson(e.request); },
+                   [&](const DecisionsMade& e) {
+                       object["kind"] = namesToJson(e.kind, decisionKindName);
+                       object["reason"] = namesToJson(e.reason, decisionReasonName);
+                       object["request"] = idsToJson(e.request);
+                       object["sequence"] = idsToJson(e.sequence);
+                       object["blocks_needed"] = e.blocks_needed;
+                       object["blocks_free"] = e.blocks_free;
+                       object["watermark"] = e.watermark;
+                       object["priority"] = e.priority;
+                   },
+                   [&](const TokensCopied& e) {
+                       object["source"] = idsToJson(e.source);
+                       object["target"] = idsToJson(e.target);
+                       object["num_tokens"] = e.num_tokens;
+                   },
+                   [&](const SequencesPreempted& e) {
+                       object["sequence"] = idsToJson(e.sequence);
+                       object["kind"] = namesToJson(e.kind, preemptionKindName);
+                   },
+                   [&](const BlocksSwappedOut& e) {
+                       object["block_idx"] = e.block_idx;
+                       object["block"] = idsToJson(e.block);
+                       object["host_block"] = idsToJson(e.host_block);
+                   },
+                   [&](const BlocksSwappedIn& e) {
+                       object["block_idx"] = e.block_idx;
+                       object["host_block"] = idsToJson(e.host_block);
+                       object["block"] = idsToJson(e.block);
+                   },
+                   [&](const SequencesResumed& e) { object["sequence"] = idsToJson(e.sequence); },
+                   [&](const HostBlocksReleased& e) {
+                       object["sequence"] = idsToJson(e.sequence);
+                       object["block_idx"] = e.block_idx;
+                       object["host_block"] = idsToJson(e.host_block);
+                   },
                },
                event);
     return object;
-}
-
-FinishReason finishReasonOf(const json& value) {
-    for (const FinishReason reason : {FinishReason::kNone, FinishReason::kLength,
-                                      FinishReason::kEndOfText, FinishReason::kCancelled}) {
-        if (value.is_string() && value.get_ref<const std::string&>() == finishReasonName(reason)) {
-            return reason;
-        }
-    }
-    refuse("an unknown reason for finishing");
 }
 
 Event eventFromJson(const json& object) {
@@ -245,10 +315,8 @@ Event eventFromJson(const json& object) {
         return e;
     }
     if (name == "sequences_finished") {
-        SequencesFinished e{getIds<SequenceId>(object, "sequence"), {}};
-        const json& reasons = field(object, "reason");
-        if (!reasons.is_array()) refuse("field \"reason\" is not a list");
-        for (const json& reason : reasons) e.reason.push_back(finishReasonOf(reason));
+        SequencesFinished e{getIds<SequenceId>(object, "sequence"),
+                            getNames(object, "reason", FinishReason::kPruned, finishReasonName)};
         requireEqualLength(e.sequence, e.reason);
         return e;
     }
@@ -261,6 +329,67 @@ Event eventFromJson(const json& object) {
     if (name == "sequences_removed") {
         SequencesRemoved e{getIds<SequenceId>(object, "sequence")};
         requireEqualLength(e.sequence);
+        return e;
+    }
+    if (name == "requests_arrived") {
+        RequestsArrived e{getIds<RequestId>(object, "request"),
+                          getInts(object, "priority", INT32_MIN), getInts(object, "prompt_len"),
+                          getInts(object, "num_samples"), getInts(object, "max_tokens")};
+        requireEqualLength(e.request, e.priority, e.prompt_len, e.num_samples, e.max_tokens);
+        return e;
+    }
+    if (name == "requests_withdrawn") {
+        RequestsWithdrawn e{getIds<RequestId>(object, "request")};
+        requireEqualLength(e.request);
+        return e;
+    }
+    if (name == "decisions_made") {
+        DecisionsMade e;
+        e.kind = getNames(object, "kind", DecisionKind::kResumed, decisionKindName);
+        e.reason = getNames(object, "reason", DecisionReason::kHostPoolFull, decisionReasonName);
+        e.request = getIds<RequestId>(object, "request");
+        e.sequence = getIds<SequenceId>(object, "sequence", -1);
+        e.blocks_needed = getCounts(object, "blocks_needed");
+        e.blocks_free = getCounts(object, "blocks_free");
+        e.watermark = getCounts(object, "watermark");
+        e.priority = getInts(object, "priority", INT32_MIN);
+        requireEqualLength(e.kind, e.reason, e.request, e.sequence, e.blocks_needed, e.blocks_free,
+                           e.watermark, e.priority);
+        return e;
+    }
+    if (name == "tokens_copied") {
+        TokensCopied e{getIds<SequenceId>(object, "source"), getIds<SequenceId>(object, "target"),
+                       getInts(object, "num_tokens", 1)};
+        requireEqualLength(e.source, e.target, e.num_tokens);
+        return e;
+    }
+    if (name == "sequences_preempted") {
+        SequencesPreempted e{getIds<SequenceId>(object, "sequence"),
+                             getNames(object, "kind", PreemptionKind::kSwap, preemptionKindName)};
+        requireEqualLength(e.sequence, e.kind);
+        return e;
+    }
+    if (name == "blocks_swapped_out") {
+        BlocksSwappedOut e{getInts(object, "block_idx"), getIds<BlockId>(object, "block"),
+                           getIds<HostBlockId>(object, "host_block")};
+        requireEqualLength(e.block_idx, e.block, e.host_block);
+        return e;
+    }
+    if (name == "blocks_swapped_in") {
+        BlocksSwappedIn e{getInts(object, "block_idx"), getIds<HostBlockId>(object, "host_block"),
+                          getIds<BlockId>(object, "block")};
+        requireEqualLength(e.block_idx, e.host_block, e.block);
+        return e;
+    }
+    if (name == "sequences_resumed") {
+        SequencesResumed e{getIds<SequenceId>(object, "sequence")};
+        requireEqualLength(e.sequence);
+        return e;
+    }
+    if (name == "host_blocks_released") {
+        HostBlocksReleased e{getIds<SequenceId>(object, "sequence"), getInts(object, "block_idx"),
+                             getIds<HostBlockId>(object, "host_block")};
+        requireEqualLength(e.sequence, e.block_idx, e.host_block);
         return e;
     }
     refuse("unknown event \"" + name.substr(0, 40) + "\"");
@@ -290,10 +419,18 @@ json stepToJson(const StepTrace& step) {
     object["forward_ms"] = step.stats.forward_ms;
     object["sample_ms"] = step.stats.sample_ms;
     object["total_ms"] = step.stats.total_ms;
+    object["attention_ms"] = step.stats.attention_ms;
+    object["matmul_ms"] = step.stats.matmul_ms;
+    object["copy_ms"] = step.stats.copy_ms;
+    object["recomputed_tokens"] = step.stats.num_recomputed_tokens;
+    object["running"] = step.stats.num_running;
+    object["waiting"] = step.stats.num_waiting;
+    object["attention_bytes"] = step.stats.attention_bytes;
+    object["attention_bytes_repeated"] = step.stats.attention_bytes_repeated;
     return object;
 }
 
-StepTrace stepFromJson(const json& object) {
+StepTrace stepFromJson(const json& object, int64_t version) {
     StepTrace step;
     step.step = getInt(object, "step", 0, INT64_MAX);
     const json& events = field(object, "events");
@@ -323,6 +460,16 @@ StepTrace stepFromJson(const json& object) {
     step.stats.forward_ms = getNumber(object, "forward_ms");
     step.stats.sample_ms = getNumber(object, "sample_ms");
     step.stats.total_ms = getNumber(object, "total_ms");
+    if (version < 2) return step;
+    step.stats.attention_ms = getNumber(object, "attention_ms");
+    step.stats.matmul_ms = getNumber(object, "matmul_ms");
+    step.stats.copy_ms = getNumber(object, "copy_ms");
+    step.stats.num_recomputed_tokens =
+        static_cast<int>(getInt(object, "recomputed_tokens", 0, INT32_MAX));
+    step.stats.num_running = static_cast<int>(getInt(object, "running", 0, INT32_MAX));
+    step.stats.num_waiting = static_cast<int>(getInt(object, "waiting", 0, INT32_MAX));
+    step.stats.attention_bytes = getInt(object, "attention_bytes", 0, INT64_MAX);
+    step.stats.attention_bytes_repeated = getInt(object, "attention_bytes_repeated", 0, INT64_MAX);
     return step;
 }
 
@@ -350,6 +497,9 @@ json infoToJson(const RunInfo& info) {
                 {"cache",
                  {{"block_size", info.cache.block_size},
                   {"num_blocks", info.cache.num_blocks},
+                  {"num_host_blocks", info.cache.num_host_blocks},
+                  {"layout", cacheLayoutName(info.cache.layout)},
+                  {"max_len", info.cache.max_len},
                   {"kv_dtype", dataTypeName(info.cache.kv_dtype)}}},
                 {"sampling",
                  {{"temperature", info.sampling.temperature},
@@ -360,14 +510,19 @@ json infoToJson(const RunInfo& info) {
                   {"max_tokens", info.max_tokens}}}};
 }
 
-RunInfo infoFromJson(const json& object) {
+int64_t versionOf(const json& object) {
     if (!object.is_object() || !object.contains("kvlab_trace"))
         refuse("this is not a KV Lab trace");
     const int64_t version = getInt(object, "kvlab_trace", 1, INT32_MAX);
-    if (version != kSchemaVersion) {
+    if (version < kOldestVersion || version > kSchemaVersion) {
         refuse("the trace has schema version " + std::to_string(version) +
-               ", this lab reads version " + std::to_string(kSchemaVersion));
+               ", this lab reads versions " + std::to_string(kOldestVersion) + " to " +
+               std::to_string(kSchemaVersion));
     }
+    return version;
+}
+
+RunInfo infoFromJson(const json& object, int64_t version) {
     RunInfo info;
     info.build = getName(object, "build");
     info.title = getName(object, "title");
@@ -396,6 +551,13 @@ RunInfo infoFromJson(const json& object) {
     if (!cache.is_object()) refuse("field \"cache\" is not an object");
     info.cache.block_size = static_cast<int>(getInt(cache, "block_size", 1, 256));
     info.cache.num_blocks = static_cast<int>(getInt(cache, "num_blocks", 1, kMaxTraceBlocks));
+    if (version >= 2) {
+        info.cache.num_host_blocks =
+            static_cast<int>(getInt(cache, "num_host_blocks", 0, kMaxTraceBlocks));
+        info.cache.layout =
+            valueOf(field(cache, "layout"), "layout", CacheLayout::kSlab, cacheLayoutName);
+        info.cache.max_len = static_cast<int>(getInt(cache, "max_len", 0, INT32_MAX));
+    }
     const std::string dtype_name = getString(cache, "kv_dtype");
     const auto dtype = dataTypeFromName(dtype_name);
     if (!dtype) refuse("unknown KV type \"" + dtype_name.substr(0, 20) + "\"");
@@ -473,6 +635,7 @@ LoadedTrace loadTrace(const std::string& path) {
     std::string line;
     int64_t line_number = 0;
     int64_t offset = 0;
+    int64_t version = kSchemaVersion;
     bool ended = false;
     bool complete = false;
     const auto readRecord = [&]() -> json {
@@ -495,11 +658,12 @@ LoadedTrace loadTrace(const std::string& path) {
             if (ended) refuse("there is something after the end record");
             const json record = readRecord();
             if (line_number == 1) {
-                loaded.log = std::make_shared<RunLog>(infoFromJson(record));
+                version = versionOf(record);
+                loaded.log = std::make_shared<RunLog>(infoFromJson(record, version));
             } else if (record.contains("end")) {
                 ended = true;
             } else {
-                loaded.log->append(std::make_shared<StepTrace>(stepFromJson(record)));
+                loaded.log->append(std::make_shared<StepTrace>(stepFromJson(record, version)));
             }
             offset += static_cast<int64_t>(line.size()) + 1;
         }

@@ -83,6 +83,70 @@ void TraceRecorder::sequenceRemoved(SequenceId sequence) {
     current<SequencesRemoved>().sequence.push_back(sequence);
 }
 
+void TraceRecorder::requestArrived(
+    RequestId request, int priority, int prompt_len, int num_samples, int max_tokens) {
+    RequestsArrived& event = current<RequestsArrived>();
+    event.request.push_back(request);
+    event.priority.push_back(priority);
+    event.prompt_len.push_back(prompt_len);
+    event.num_samples.push_back(num_samples);
+    event.max_tokens.push_back(max_tokens);
+}
+
+void TraceRecorder::requestWithdrawn(RequestId request) {
+    current<RequestsWithdrawn>().request.push_back(request);
+}
+
+void TraceRecorder::decided(const Decision& decision) {
+    DecisionsMade& event = current<DecisionsMade>();
+    event.kind.push_back(decision.kind);
+    event.reason.push_back(decision.reason);
+    event.request.push_back(decision.request);
+    event.sequence.push_back(decision.sequence);
+    event.blocks_needed.push_back(decision.blocks_needed);
+    event.blocks_free.push_back(decision.blocks_free);
+    event.watermark.push_back(decision.watermark);
+    event.priority.push_back(decision.priority);
+}
+
+void TraceRecorder::tokensCopied(SequenceId source, SequenceId target, int num_tokens) {
+    TokensCopied& event = current<TokensCopied>();
+    event.source.push_back(source);
+    event.target.push_back(target);
+    event.num_tokens.push_back(num_tokens);
+}
+
+void TraceRecorder::sequencePreempted(SequenceId sequence, PreemptionKind kind) {
+    SequencesPreempted& event = current<SequencesPreempted>();
+    event.sequence.push_back(sequence);
+    event.kind.push_back(kind);
+}
+
+void TraceRecorder::blockSwappedOut(int block_idx, BlockId block, HostBlockId host_block) {
+    BlocksSwappedOut& event = current<BlocksSwappedOut>();
+    event.block_idx.push_back(block_idx);
+    event.block.push_back(block);
+    event.host_block.push_back(host_block);
+}
+
+void TraceRecorder::blockSwappedIn(int block_idx, HostBlockId host_block, BlockId block) {
+    BlocksSwappedIn& event = current<BlocksSwappedIn>();
+    event.block_idx.push_back(block_idx);
+    event.host_block.push_back(host_block);
+    event.block.push_back(block);
+}
+
+void TraceRecorder::sequenceResumed(SequenceId sequence) {
+    current<SequencesResumed>().sequence.push_back(sequence);
+}
+
+void TraceRecorder::hostBlockReleased(SequenceId sequence, int block_idx, HostBlockId host_block) {
+    HostBlocksReleased& event = current<HostBlocksReleased>();
+    event.sequence.push_back(sequence);
+    event.block_idx.push_back(block_idx);
+    event.host_block.push_back(host_block);
+}
+
 std::shared_ptr<const StepTrace> TraceRecorder::seal(const StepStats& stats) {
     step_.step = next_step_++;
     step_.stats = stats;

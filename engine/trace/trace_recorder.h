@@ -10,6 +10,18 @@
 
 namespace kvlab {
 
+// One entry of DecisionsMade.
+struct Decision {
+    DecisionKind kind = DecisionKind::kWaiting;
+    DecisionReason reason = DecisionReason::kFits;
+    RequestId request;
+    SequenceId sequence;
+    int64_t blocks_needed = 0;
+    int64_t blocks_free = 0;
+    int64_t watermark = 0;
+    int priority = 0;
+};
+
 // Collects what happens during a step and seals it. Runs of equal kind become one event with
 // arrays.
 class TraceRecorder {
@@ -32,6 +44,16 @@ class TraceRecorder {
     void sequenceFinished(SequenceId sequence, FinishReason reason);
     void blockReleased(SequenceId sequence, int block_idx, BlockId block);
     void sequenceRemoved(SequenceId sequence);
+    void requestArrived(
+        RequestId request, int priority, int prompt_len, int num_samples, int max_tokens);
+    void requestWithdrawn(RequestId request);
+    void decided(const Decision& decision);
+    void tokensCopied(SequenceId source, SequenceId target, int num_tokens);
+    void sequencePreempted(SequenceId sequence, PreemptionKind kind);
+    void blockSwappedOut(int block_idx, BlockId block, HostBlockId host_block);
+    void blockSwappedIn(int block_idx, HostBlockId host_block, BlockId block);
+    void sequenceResumed(SequenceId sequence);
+    void hostBlockReleased(SequenceId sequence, int block_idx, HostBlockId host_block);
 
     // The step since the last seal. Step numbers count from 0.
     std::shared_ptr<const StepTrace> seal(const StepStats& stats);

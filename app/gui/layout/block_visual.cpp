@@ -22,7 +22,9 @@ void markSlots(std::vector<BlockVisual>& visuals,
     const int first = event.first_position[i], end = first + event.num_tokens[i];
     for (int idx = first / state.block_size; idx * state.block_size < end; ++idx) {
         if (static_cast<size_t>(idx) >= table.size()) break;
-        BlockVisual& visual = visuals[static_cast<size_t>(table[static_cast<size_t>(idx)].value)];
+        const BlockId block = table[static_cast<size_t>(idx)];
+        if (!block.valid()) continue;  // it has moved to the host since
+        BlockVisual& visual = visuals[static_cast<size_t>(block.value)];
         visual.written_begin = std::max(0, first - idx * state.block_size);
         visual.written_end = std::min(state.block_size, end - idx * state.block_size);
         visual.being_written = being_written;
@@ -52,6 +54,7 @@ std::vector<BlockVisual> blockVisuals(const CacheState& state) {
     }
     for (const SequenceState& sequence : state.sequences) {
         for (size_t idx = 0; idx < sequence.table.size(); ++idx) {
+            if (!sequence.table[idx].valid()) continue;  // on the host
             BlockVisual& visual = visuals[static_cast<size_t>(sequence.table[idx].value)];
             if (visual.num_owners == 0) visual.block_idx = static_cast<int>(idx);
             if (visual.num_owners < 3) {
@@ -185,11 +188,10 @@ QString describeBlock(const CacheState& state, BlockId id) {
     const BlockState& block = state.blocks[static_cast<size_t>(id.value)];
     QString text = QStringLiteral("block %1").arg(formatCount(id.value));
     if (block.ref_count == 0 && block.index_count == 0) {
-        const auto at = std::find(state.free_queue.begin(), state.free_queue.end(), id);
+        const int64_t place = state.free_queue.placeOf(id);
         text += QStringLiteral(" · free");
-        if (at != state.free_queue.end()) {
-            text += QStringLiteral(" · place %1 in the free queue")
-                        .arg(formatCount(at - state.free_queue.begin()));
+        if (place >= 0) {
+            text += QStringLiteral(" · place %1 in the free queue").arg(formatCount(place));
         }
         return text;
     }

@@ -34,6 +34,10 @@ LaneCounts laneCounts(const StepTrace& step) {
             at(Lane::kCopyOnWrite) += static_cast<int>(c->target.size());
         } else if (const auto* r = std::get_if<BlocksReleased>(&event)) {
             at(Lane::kRelease) += static_cast<int>(r->block.size());
+        } else if (const auto* in = std::get_if<BlocksSwappedIn>(&event)) {
+            at(Lane::kAllocate) += static_cast<int>(in->block.size());
+        } else if (const auto* out = std::get_if<BlocksSwappedOut>(&event)) {
+            at(Lane::kRelease) += static_cast<int>(out->block.size());
         } else if (const auto* w = std::get_if<TokensWritten>(&event)) {
             for (const int n : w->num_tokens) at(Lane::kWrite) += n;
         }

@@ -107,7 +107,7 @@ std::vector<BlockPoolModel::Row> BlockPoolModel::rowsNow() const {
     }
     for (const SequenceState& sequence : state.sequences) {
         for (const BlockId block : sequence.table) {
-            rows[static_cast<size_t>(block.value)].owners.push_back(sequence.id);
+            if (block.valid()) rows[static_cast<size_t>(block.value)].owners.push_back(sequence.id);
         }
     }
     return rows;

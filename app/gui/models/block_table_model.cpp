@@ -53,7 +53,8 @@ QVariant BlockTableModel::data(const QModelIndex& index, int role) const {
         case kLogical:
             return index.row();
         case kBlock:
-            return row.block.value;
+            return row.block.valid() ? QVariant(row.block.value)
+                                     : QVariant(tr("host %1").arg(row.host_block.value));
         case kRefCount:
             return row.ref_count;
         case kFilled:
@@ -98,9 +99,14 @@ std::vector<BlockTableModel::Row> BlockTableModel::rowsNow() const {
     std::vector<Row> rows;
     const auto idx = static_cast<size_t>(sequence_.value);
     if (idx < state.sequences.size()) {
-        for (const BlockId id : state.sequences[idx].table) {
-            const BlockState& block = state.blocks[static_cast<size_t>(id.value)];
-            rows.push_back({id, block.ref_count, block.num_filled});
+        const SequenceState& sequence = state.sequences[idx];
+        for (size_t i = 0; i < sequence.table.size(); ++i) {
+            const BlockId id = sequence.table[i];
+            const HostBlockId host_id = id.valid() ? HostBlockId() : sequence.host_table[i];
+            const BlockState& block = id.valid()
+                                          ? state.blocks[static_cast<size_t>(id.value)]
+                                          : state.host_blocks[static_cast<size_t>(host_id.value)];
+            rows.push_back({id, host_id, block.ref_count, block.num_filled});
         }
     }
     return rows;

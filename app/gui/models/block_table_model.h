@@ -35,7 +35,8 @@ class BlockTableModel : public QAbstractTableModel {
 
   private:
     struct Row {
-        BlockId block;
+        BlockId block;  // not valid(): on the host
+        HostBlockId host_block;
         int ref_count = 0;
         int num_filled = 0;
         bool operator==(const Row&) const = default;

@@ -51,6 +51,12 @@ QVariant SequenceListModel::data(const QModelIndex& index, int role) const {
             if (row.removed) {
                 return tr("left the engine");
             }
+            if (row.finish == FinishReason::kNone && row.preempted == PreemptionKind::kSwap) {
+                return tr("waiting, swapped out");
+            }
+            if (row.finish == FinishReason::kNone && row.preempted != PreemptionKind::kNone) {
+                return tr("waiting, to be computed again");
+            }
             if (row.finish == FinishReason::kNone) {
                 return row.kv_len == 0 ? tr("waiting") : tr("running");
             }
@@ -104,7 +110,7 @@ void SequenceListModel::refresh() {
     std::vector<Row> rows;
     for (const SequenceState& s : hub_->state().sequences) {
         rows.push_back({s.id, s.sample_idx, static_cast<int>(s.tokens.size()), s.kv_len,
-                        static_cast<int>(s.table.size()), s.finish, s.removed});
+                        static_cast<int>(s.table.size()), s.finish, s.removed, s.preempted});
     }
     const int old_count = static_cast<int>(rows_.size());
     const int new_count = static_cast<int>(rows.size());

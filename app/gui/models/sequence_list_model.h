@@ -36,6 +36,7 @@ class SequenceListModel : public QAbstractTableModel {
         int num_blocks = 0;
         FinishReason finish = FinishReason::kNone;
         bool removed = false;
+        PreemptionKind preempted = PreemptionKind::kNone;
         bool operator==(const Row&) const = default;
     };
     void refresh();

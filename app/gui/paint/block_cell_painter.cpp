@@ -414,6 +414,18 @@ void paintSelectionRing(QPainter& painter, const QRectF& cell, const Theme& them
     painter.drawRoundedRect(cell.adjusted(-0.5, -0.5, 0.5, 0.5), radius, radius);
 }
 
+void paintHostCell(QPainter& painter, const QRectF& rect, const Theme& theme) {
+    painter.setPen(QPen(theme.quiet_ink, 1, Qt::DashLine));
+    painter.setBrush(Qt::NoBrush);
+    painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 5, 5);
+    painter.setPen(theme.quiet_ink);
+    const QFont font = textFont(kCellLetterPoints);
+    const QString words = QStringLiteral("on host");
+    const bool fits =
+        QFontMetricsF(font, painter.device()).horizontalAdvance(words) <= rect.width() - 6;
+    drawCentred(painter, rect, fits ? words : QStringLiteral("host"), font);
+}
+
 void paintTableCell(QPainter& painter,
                     const QRectF& rect,
                     BlockId block,

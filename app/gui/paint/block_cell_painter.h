@@ -37,6 +37,8 @@ void paintBlockCell(QPainter& painter,
 // Ring of the block that is looked at.
 void paintSelectionRing(QPainter& painter, const QRectF& cell, const Theme& theme);
 
+// Entry of a block table whose block lies in the host pool.
+void paintHostCell(QPainter& painter, const QRectF& rect, const Theme& theme);
 // A cell of a block table: a number, slot ticks below it.
 void paintTableCell(QPainter& painter,
                     const QRectF& rect,

@@ -30,7 +30,7 @@ std::vector<bool> litBlocks(const MemoryScene& scene, const CacheState& state) {
     } else {
         const size_t seq = static_cast<size_t>(scene.looked_at_sequence->value);
         for (const BlockId block : state.sequences[seq].table) {
-            lit[static_cast<size_t>(block.value)] = true;
+            if (block.valid()) lit[static_cast<size_t>(block.value)] = true;
         }
     }
     return lit;
@@ -163,6 +163,11 @@ void paintBlockTables(QPainter& painter,
         }
         for (const BlockTableCell& cell : row.cells) {
             const BlockId block = sequence.table[static_cast<size_t>(cell.block_idx)];
+            if (!block.valid()) {
+                painter.setOpacity(row_lit ? 1.0 : kDimmed);
+                paintHostCell(painter, cell.rect, theme);
+                continue;
+            }
             const bool cell_lit = lit.empty() || lit[static_cast<size_t>(block.value)];
             painter.setOpacity(cell_lit ? 1.0 : kDimmed);
             paintTableCell(painter, cell.rect, block, visualOf(scene, block), scene.block_size,

@@ -41,6 +41,8 @@ std::optional<int64_t> bornStep(const RunLog& log, Cursor cursor, BlockId block)
                 taken = &allocated->block;
             } else if (const auto* copied = std::get_if<BlocksCopied>(&event)) {
                 taken = &copied->target;
+            } else if (const auto* swapped = std::get_if<BlocksSwappedIn>(&event)) {
+                taken = &swapped->block;
             }
             for (size_t i = 0; taken && i < taken->size(); ++i) {
                 if ((*taken)[i] == block && Cursor{s, e, static_cast<int>(i)} < cursor) {
@@ -248,7 +250,9 @@ void InspectorPanel::showSequence(SequenceId id) {
                              Provenance::kMeasured,
                              tr("entries of its block table, shared ones included"));
     QString tail;
-    if (!sequence.table.empty()) {
+    if (!sequence.table.empty() && !sequence.table.back().valid()) {
+        tail = tr("on the host");
+    } else if (!sequence.table.empty()) {
         const BlockId last = sequence.table.back();
         tail = tr("%1 (%2 / %3)")
                    .arg(last.value)
@@ -262,6 +266,8 @@ void InspectorPanel::showSequence(SequenceId id) {
         run_state = tr("left");
     } else if (sequence.finish != FinishReason::kNone) {
         run_state = tr("finished");
+    } else if (sequence.preempted != PreemptionKind::kNone) {
+        run_state = tr("preempted");
     }
     sequence_facts_->setFact(kStateRow, run_state, Provenance::kMeasured);
 
@@ -298,7 +304,8 @@ void InspectorPanel::showStep() {
     const PoolAccount account = accountOf(state);
     const auto running = std::count_if(
         state.sequences.begin(), state.sequences.end(), [](const SequenceState& sequence) {
-            return sequence.finish == FinishReason::kNone && !sequence.removed;
+            return sequence.finish == FinishReason::kNone && !sequence.removed &&
+                   sequence.preempted == PreemptionKind::kNone;
         });
     QString speed;
     QString speed_formula = tr("not measured yet");

@@ -35,6 +35,9 @@ bool concernsBlock(const CacheState& before, const Event& event, size_t i, Block
                 return e.block[i] == block;
             } else if constexpr (std::is_same_v<T, BlocksCopied>) {
                 return e.source[i] == block || e.target[i] == block;
+            } else if constexpr (std::is_same_v<T, BlocksSwappedOut> ||
+                                 std::is_same_v<T, BlocksSwappedIn>) {
+                return e.block[i] == block;
             } else if constexpr (std::is_same_v<T, SequencesForked>) {
                 return tableNames(sequenceOf(before, e.parent[i]), block, 0, SIZE_MAX);
             } else if constexpr (std::is_same_v<T, TokensWritten>) {
@@ -58,6 +61,13 @@ bool concernsSequence(const Event& event, size_t i, SequenceId sequence) {
                 return e.sequence == sequence;
             } else if constexpr (std::is_same_v<T, SequencesForked>) {
                 return e.parent[i] == sequence || e.child[i] == sequence;
+            } else if constexpr (std::is_same_v<T, TokensCopied>) {
+                return e.source[i] == sequence || e.target[i] == sequence;
+            } else if constexpr (std::is_same_v<T, RequestsArrived> ||
+                                 std::is_same_v<T, RequestsWithdrawn> ||
+                                 std::is_same_v<T, BlocksSwappedOut> ||
+                                 std::is_same_v<T, BlocksSwappedIn>) {
+                return false;
             } else {
                 return e.sequence[i] == sequence;
             }

@@ -92,7 +92,7 @@ void MemoryView::rebuild(bool geometry_changed, bool state_changed) {
         const auto& table =
             state.sequences[static_cast<size_t>(next.looked_at_sequence->value)].table;
         const size_t idx = static_cast<size_t>(*shown.position / state.block_size);
-        if (idx < table.size()) next.looked_at = table[idx];
+        if (idx < table.size() && table[idx].valid()) next.looked_at = table[idx];
     }
     next.dim_others = hub().locked().empty() && !shown.empty();
 
@@ -159,7 +159,8 @@ Selection MemoryView::selectionAt(QPointF widget_point) const {
         selection.sequence = id;
         if (hit.block_idx >= 0) {
             const SequenceState& sequence = hub().state().sequences[static_cast<size_t>(id.value)];
-            selection.block = sequence.table[static_cast<size_t>(hit.block_idx)];
+            const BlockId block = sequence.table[static_cast<size_t>(hit.block_idx)];
+            if (block.valid()) selection.block = block;
         }
         return selection;
     }

@@ -201,7 +201,7 @@ Selection SequenceTextView::selectionAt(QPointF widget_point) const {
         selection.sequence = row.sequence;
         selection.position = position;
         const size_t idx = static_cast<size_t>(position / std::max(state.block_size, 1));
-        if (idx < table.size()) selection.block = table[idx];
+        if (idx < table.size() && table[idx].valid()) selection.block = table[idx];
         return selection;
     }
     return selection;

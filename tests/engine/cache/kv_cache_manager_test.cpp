@@ -25,6 +25,9 @@ struct NaiveCache {
     std::map<int, int> lengths;              // sequence → tokens
     int next_label = 0;
     int64_t copies = 0;
+    std::set<int> swapped;  // sequences that wait with their blocks kept
+    std::set<int> dropped;  // sequences that wait for their blocks to be computed again
+    std::set<int> on_host;  // labels
 
     int holders(int label) const {
         int count = 0;
@@ -33,10 +36,40 @@ struct NaiveCache {
         }
         return count;
     }
+    // On the device.
     int distinctBlocks() const {
         std::set<int> distinct;
-        for (const auto& [sequence, blocks] : labels) distinct.insert(blocks.begin(), blocks.end());
+        for (const auto& [sequence, blocks] : labels) {
+            for (const int block : blocks) {
+                if (on_host.count(block) == 0) distinct.insert(block);
+            }
+        }
         return static_cast<int>(distinct.size());
+    }
+    bool runs(int sequence) const {
+        return swapped.count(sequence) == 0 && dropped.count(sequence) == 0;
+    }
+    // Labels on the device that no running sequence but `except` holds.
+    std::set<int> idleLabels(int except) const {
+        std::set<int> idle;
+        for (const auto& [sequence, blocks] : labels) idle.insert(blocks.begin(), blocks.end());
+        for (const auto& [sequence, blocks] : labels) {
+            if (!runs(sequence) || sequence == except) continue;
+            for (const int block : blocks) idle.erase(block);
+        }
+        for (const int block : on_host) idle.erase(block);
+        return idle;
+    }
+    // A sequence let go of its blocks: labels that nobody names any more leave the host too.
+    void forget(int sequence) {
+        labels[sequence].clear();
+        lengths[sequence] = 0;
+        std::erase_if(on_host, [&](int label) { return holders(label) == 0; });
+    }
+    int hostBlocksOf(int sequence) const {
+        int count = 0;
+        for (const int block : labels.at(sequence)) count += on_host.count(block) != 0;
+        return count;
     }
     // Blocks that an append would take.
     int blocksForAppend(int sequence, int num_tokens) const {
@@ -60,6 +93,7 @@ struct NaiveCache {
         std::map<int, int> filled;
         for (const auto& [sequence, blocks] : labels) {
             for (size_t i = 0; i < blocks.size(); ++i) {
+                if (on_host.count(blocks[i]) != 0) continue;
                 const int here =
                     std::min(block_size, lengths.at(sequence) - static_cast<int>(i) * block_size);
                 filled[blocks[i]] = std::max(filled[blocks[i]], here);
@@ -80,6 +114,12 @@ CacheState engineState(const KvCacheManager& cache, int block_size) {
             {cache.pool().refCount(id), cache.pool().indexCount(id), cache.pool().numFilled(id)});
     }
     state.free_queue = cache.pool().freeQueue();
+    for (int i = 0; i < cache.hostPool().numBlocks(); ++i) {
+        const HostBlockId id(i);
+        state.host_blocks.push_back(
+            {cache.hostPool().refCount(id), 0, cache.hostPool().numFilled(id)});
+    }
+    state.host_free_queue = cache.hostPool().freeQueue();
     state.num_copy_on_write = cache.numCopyOnWrite();
     return state;
 }
@@ -90,7 +130,9 @@ std::string difference(const KvCacheManager& cache,
                        const NaiveCache& naive) {
     const CacheState own = engineState(cache, naive.block_size);
     if (own.blocks != folded.blocks) return "block counts differ from the fold";
-    if (own.free_queue != folded.free_queue) return "the free queue differs from the fold";
+    if (!(own.free_queue == folded.free_queue)) return "the free queue differs from the fold";
+    if (own.host_blocks != folded.host_blocks) return "host block counts differ from the fold";
+    if (!(own.host_free_queue == folded.host_free_queue)) return "the host's free queue differs";
     if (own.num_copy_on_write != folded.num_copy_on_write ||
         own.num_copy_on_write != naive.copies) {
         return "copies differ";
@@ -100,17 +142,34 @@ std::string difference(const KvCacheManager& cache,
     const PoolAccount account = accountOf(folded);
     if (account.active_blocks != naive.distinctBlocks())
         return "active blocks differ from the model";
+    if (account.host_used_blocks != static_cast<int64_t>(naive.on_host.size()))
+        return "host blocks differ from the model";
+    if (account.active_blocks + account.free_blocks != account.total_blocks ||
+        account.host_used_blocks + account.host_free_blocks != account.host_total_blocks)
+        return "the account does not balance";
+    if (cache.pool().numSlotsFilled() != account.tokens_held) return "filled slots are miscounted";
+    if (cache.pool().numShared() != account.shared_blocks) return "shared blocks are miscounted";
     if (account.tokens_held != naive.tokensHeld()) return "tokens held differ from the model";
     std::map<int, BlockId> block_of_label;
     std::map<BlockId, int> label_of_block;
+    std::map<int, HostBlockId> host_of_label;
     for (const auto& [sequence, labels] : naive.labels) {
         const BlockTable& table = cache.table(SequenceId(sequence));
         const SequenceState& state = folded.sequences[static_cast<size_t>(sequence)];
-        if (table.blocks != state.table || table.kv_len != state.kv_len)
+        if (table.blocks != state.table || table.kv_len != state.kv_len ||
+            table.host_blocks != state.host_table || table.num_on_host != state.num_on_host)
             return "a table differs from the fold";
         if (table.kv_len != naive.lengths.at(sequence)) return "a length differs from the model";
         if (table.blocks.size() != labels.size()) return "a table's length differs from the model";
         for (size_t i = 0; i < labels.size(); ++i) {
+            if (table.blocks[i].valid() != (naive.on_host.count(labels[i]) == 0))
+                return "a block lies elsewhere than in the model";
+            if (!table.blocks[i].valid()) {
+                const HostBlockId host = table.host_blocks[i];
+                if (host_of_label.emplace(labels[i], host).first->second != host)
+                    return "sharing on the host differs from the model";
+                continue;
+            }
             const auto block = block_of_label.emplace(labels[i], table.blocks[i]).first->second;
             const int label = label_of_block.emplace(table.blocks[i], labels[i]).first->second;
             if (block != table.blocks[i] || label != labels[i])
@@ -128,19 +187,66 @@ std::string playEpisode(uint64_t seed, int num_operations) {
     const int block_size = block_sizes[below(6)];
     const int num_blocks = 1 + below(40);
     TraceRecorder recorder;
-    KvCacheManager cache(num_blocks, block_size, recorder);
-    NaiveCache naive{block_size, {}, {}, 0, 0};
+    NaiveCache naive{block_size, {}, {}, 0, 0, {}, {}, {}};
     CacheConfig config;
     config.block_size = block_size;
     config.num_blocks = num_blocks;
+    config.num_host_blocks = below(3) == 0 ? 0 : below(20);
+    KvCacheManager cache(config, recorder);
     CacheState folded = initialState(config);
     int next_sequence = 0;
 
     for (int operation = 0; operation < num_operations; ++operation) {
-        std::vector<int> live;
-        for (const auto& [sequence, blocks] : naive.labels) live.push_back(sequence);
-        const int kind = live.empty() ? 0 : below(10);
-        if (kind == 0 && live.size() < 12) {
+        std::vector<int> live, waiting;
+        for (const auto& [sequence, blocks] : naive.labels) {
+            (naive.runs(sequence) ? live : waiting).push_back(sequence);
+        }
+        std::vector<BlockTransfer> transfers;
+        const int host_free = cache.hostPool().numFree();
+        const int kind = live.empty() && waiting.empty() ? 0 : below(14);
+        const bool room = live.size() + waiting.size() < 12;
+        if (kind >= 10) {
+            std::vector<int>& those = kind == 10 || kind == 11 ? live : waiting;
+            if (those.empty()) continue;
+            const int sequence = those[static_cast<size_t>(below(static_cast<int>(those.size())))];
+            const SequenceId id(sequence);
+            if (kind == 10) {  // swap out
+                std::set<int> moved;
+                const std::set<int> idle = naive.idleLabels(sequence);
+                for (const int label : naive.labels[sequence]) {
+                    if (idle.count(label) != 0) moved.insert(label);
+                }
+                if (cache.blocksToSwapOut(id) != static_cast<int64_t>(moved.size()))
+                    return "blocks to swap out differ from the model";
+                if (static_cast<int>(moved.size()) > host_free) continue;
+                cache.swapOut(id, transfers);
+                if (transfers.size() != moved.size()) return "another number of blocks moved";
+                naive.swapped.insert(sequence);
+                naive.on_host.insert(moved.begin(), moved.end());
+            } else if (kind == 11 || (kind == 12 && below(4) == 0)) {  // drop, swapped out or not
+                if (naive.dropped.count(sequence) != 0) continue;
+                cache.drop(id);
+                naive.swapped.erase(sequence);
+                naive.forget(sequence);
+                naive.dropped.insert(sequence);
+            } else if (kind == 12) {  // resume
+                const int needed = naive.hostBlocksOf(sequence);
+                if (cache.blocksToResume(id) != needed)
+                    return "blocks to resume differ from the model";
+                if (needed > cache.pool().numFree()) continue;
+                cache.resume(id, transfers);
+                for (const int label : naive.labels[sequence]) naive.on_host.erase(label);
+                naive.swapped.erase(sequence);
+                naive.dropped.erase(sequence);
+            } else {  // orphans
+                const std::set<int> orphans = naive.idleLabels(-1);
+                if (cache.numOrphans() != static_cast<int64_t>(orphans.size()))
+                    return "orphans differ from the model";
+                if (static_cast<int>(orphans.size()) > host_free) continue;
+                cache.moveOrphans(num_blocks + 1, transfers);
+                naive.on_host.insert(orphans.begin(), orphans.end());
+            }
+        } else if (kind == 0 && room) {
             const SequenceId id(next_sequence);
             cache.add(id);
             // The text is the engine's business; here a sequence may write as many tokens as it
@@ -150,7 +256,7 @@ std::string playEpisode(uint64_t seed, int num_operations) {
             naive.labels[next_sequence] = {};
             naive.lengths[next_sequence] = 0;
             ++next_sequence;
-        } else if (kind == 1 && !live.empty() && live.size() < 12) {
+        } else if (kind == 1 && !live.empty() && room) {
             const int parent = live[static_cast<size_t>(below(static_cast<int>(live.size())))];
             const int count = 1 + below(3);
             std::vector<SequenceId> children;
@@ -163,17 +269,21 @@ std::string playEpisode(uint64_t seed, int num_operations) {
             }
             next_sequence += count;
             cache.fork(SequenceId(parent), children, samples);
-        } else if (kind == 2 && !live.empty()) {
+        } else if (kind == 2) {
+            live.insert(live.end(), waiting.begin(), waiting.end());
             const int sequence = live[static_cast<size_t>(below(static_cast<int>(live.size())))];
             cache.release(SequenceId(sequence));
             recorder.sequenceRemoved(SequenceId(sequence));
+            naive.forget(sequence);
             naive.labels.erase(sequence);
             naive.lengths.erase(sequence);
+            naive.swapped.erase(sequence);
+            naive.dropped.erase(sequence);
         } else if (!live.empty()) {
             const int sequence = live[static_cast<size_t>(below(static_cast<int>(live.size())))];
             const int num_tokens = 1 + below(below(4) == 0 ? 3 * block_size : 2);
             if (naive.lengths[sequence] + num_tokens > 2000) continue;
-            std::vector<BlockCopy> copies;
+            std::vector<BlockTransfer> copies;
             if (naive.blocksForAppend(sequence, num_tokens) > cache.pool().numFree()) {
                 // Only an append that fits is tried: the engine reserves before it appends.
                 continue;
@@ -203,7 +313,7 @@ class KvCacheManagerTest : public QObject {
     void aSmallPromptFillsItsBlocks() {
         TraceRecorder recorder;
         KvCacheManager cache(8, 4, recorder);
-        std::vector<BlockCopy> copies;
+        std::vector<BlockTransfer> copies;
         cache.add(SequenceId(0));
         cache.prepareAppend(SequenceId(0), 7, copies);
         cache.commitAppend(SequenceId(0), 7);
@@ -224,7 +334,7 @@ class KvCacheManagerTest : public QObject {
     void theFirstWriterCopiesTheLastWritesInPlace() {
         TraceRecorder recorder;
         KvCacheManager cache(8, 4, recorder);
-        std::vector<BlockCopy> copies;
+        std::vector<BlockTransfer> copies;
         cache.add(SequenceId(0));
         cache.prepareAppend(SequenceId(0), 7, copies);
         cache.commitAppend(SequenceId(0), 7);
@@ -255,7 +365,7 @@ class KvCacheManagerTest : public QObject {
     void unknownSequencesAreABug() {
         TraceRecorder recorder;
         KvCacheManager cache(2, 4, recorder);
-        std::vector<BlockCopy> copies;
+        std::vector<BlockTransfer> copies;
         QVERIFY_THROWS_EXCEPTION(EngineError, cache.prepareAppend(SequenceId(3), 1, copies));
         cache.add(SequenceId(0));
         QVERIFY_THROWS_EXCEPTION(EngineError, cache.add(SequenceId(0)));

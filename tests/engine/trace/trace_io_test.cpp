@@ -106,6 +106,93 @@ class TraceIoTest : public QObject {
         }
     }
 
+    // A pool so small that sequences are swapped out and computed again.
+    void queueAndHostPoolAreRead() {
+        const QString path = folder_.filePath("swaps.trace");
+        EngineConfig config;
+        config.cache.block_size = 4;
+        config.cache.num_blocks = 6;
+        config.cache.num_host_blocks = 5;
+        config.cache.kv_dtype = DataType::kF32;
+        config.preempt = PreemptionKind::kSwap;
+        config.num_threads = 1;
+        Engine engine(tinyModel(), nullptr, config);
+        for (int i = 0; i < 4; ++i) {
+            EngineRequest request;
+            request.prompt.assign(static_cast<size_t>(7 + i), TokenId(3));
+            request.num_samples = 1 + i % 2;
+            request.max_tokens = 10;
+            request.priority = -i;
+            engine.submit(request);
+        }
+        engine.cancel(RequestId(3));
+        RunInfo info;
+        info.model = engine.model();
+        info.cache = config.cache;
+        TraceWriter writer(path.toStdString(), info);
+        std::vector<std::shared_ptr<const StepTrace>> steps;
+        while (const auto step = engine.step()) {
+            writer.append(*step);
+            steps.push_back(step);
+        }
+        writer.finish();
+        const LoadedTrace trace = loadTrace(path.toStdString());
+        QVERIFY2(trace.complete, trace.damage.c_str());
+        QCOMPARE(trace.log->info().cache.num_host_blocks, 5);
+        for (size_t i = 0; i < steps.size(); ++i) {
+            QVERIFY(trace.log->step(static_cast<int64_t>(i)) == *steps[i]);
+        }
+        const PoolAccount account = accountOf(trace.log->lastState());
+        QVERIFY(account.swapped_out > 0 && account.swapped_in > 0 && account.preemptions > 1);
+        QVERIFY(trace.log->lastState() == engine.state());
+
+        // Absurd numbers in any field of any event are refused, or leave a sound state.
+        const QList<QByteArray> records = recordsOf(readAll(path));
+        std::mt19937_64 random(5);
+        for (int i = 0; i < 400; ++i) {
+            QList<QByteArray> mutated = records;
+            QByteArray& record =
+                mutated[1 + static_cast<qsizetype>(random() %
+                                                   static_cast<uint64_t>(records.size() - 2))];
+            QList<qsizetype> digits;
+            for (qsizetype at = 0; at < record.size(); ++at) {
+                if (record[at] >= '0' && record[at] <= '9') digits.append(at);
+            }
+            const QByteArrayList absurd{"-1", "4294967296", "null", "7", "0", "3"};
+            record.replace(
+                digits[static_cast<qsizetype>(random() % static_cast<uint64_t>(digits.size()))], 1,
+                absurd[static_cast<qsizetype>(random() % 6)]);
+            const QString hostile = folder_.filePath("hostile.trace");
+            writeAll(hostile, sealed(mutated));
+            const LoadedTrace loaded = loadTrace(hostile.toStdString());
+            QVERIFY(checkInvariants(loaded.log->lastState()).empty());
+        }
+    }
+
+    void versionOneStillOpensAndLaterOnesAreRefused() {
+        const QList<QByteArray> records = recordsOf(readAll(path_));
+        const QString path = folder_.filePath("version.trace");
+        for (const int version : {1, 3}) {
+            QList<QByteArray> lines = records;
+            lines[0].replace("\"kvlab_trace\":2", "\"kvlab_trace\":" + QByteArray::number(version));
+            QVERIFY(lines[0] != records[0]);
+            if (version == 1) {  // what it did not have
+                lines[0].replace("\"num_host_blocks\"", "\"x\"").replace("\"layout\"", "\"y\"");
+                for (QByteArray& line : lines) {
+                    line.replace("\"attention_ms\"", "\"x\"").replace("\"waiting\":", "\"y\":");
+                }
+            }
+            writeAll(path, sealed(lines));
+            if (version == 3) {
+                QVERIFY_THROWS_EXCEPTION(EngineError, loadTrace(path.toStdString()));
+                continue;
+            }
+            const LoadedTrace trace = loadTrace(path.toStdString());
+            QVERIFY2(trace.complete, trace.damage.c_str());
+            QCOMPARE(trace.log->numSteps(), static_cast<int64_t>(steps_.size()));
+        }
+    }
+
     void everyTruncationOpensUpToTheDamage() {
         const QByteArray whole = readAll(path_);
         const QString cut = folder_.filePath("cut.trace");

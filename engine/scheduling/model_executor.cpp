@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <unordered_set>
+
+#include "engine/backend/timed_backend.h"
+#include "engine/model/transformer.h"
+#include "engine/scheduling/step_executor.h"
+
+namespace kvlab {
+
+namespace {
+
+EngineConfig resolved(EngineConfig config, const Backend& backend) {
+    config.backend = backend.name();
+    config.num_threads = backend.numThreads();
+    return config;
+}
+
+// On the CPU both pools are one allocation: host block h is block num_blocks + h, so that a swap is
+// a block copy like any other, whatever the KV type stores. The tables keep them apart.
+PagedKvView poolView(const ModelConfig& model, const CacheConfig& cache) {
+    PagedKvView kv;
+    kv.dtype = cache.kv_dtype;
+    kv.num_layers = model.num_layers;
+    kv.num_blocks = cache.num_blocks + cache.num_host_blocks;
+    kv.block_size = cache.block_size;
+    kv.num_kv_heads = model.num_kv_heads;
+    kv.head_dim = model.head_dim;
+    return kv;
+}
+
+class ModelExecutor : public StepExecutor {
+  public:
+    ModelExecutor(std::shared_ptr<const ModelWeights> weights, const EngineConfig& wanted)
+        : weights_(std::move(weights)),
+          backend_(makeBackend(wanted.backend, wanted.num_threads)),
+          config_(resolved(wanted, backend_)),
+          transformer_(weights_, backend_),
+          kv_(poolView(weights_->config, config_.cache)),
+          memory_(backend_.allocate(kv_.numBytes(), "the pool")) {
+        kv_.data = memory_.get();
+    }
+
+    const ModelConfig& model() const override { return weights_->config; }
+    const EngineConfig& config() const override { return config_; }
+    std::string deviceName() const override { return backend_.deviceName(); }
+    bool isSimulated() const override { return false; }
+    int64_t poolBytes() const override {
+        return model().kvBytesPerToken(config_.cache.kv_dtype) * config_.cache.num_blocks *
+               config_.cache.block_size;
+    }
+
+    void run(const StepPlan& plan, const KvCacheManager& cache, StepStats& stats) override {
+        const StepBatch batch = makeBatch(plan.rows, cache);
+        logits_ = nullptr;
+        if (batch.numTokens() == 0 && plan.transfers.empty()) return;
+        const double start_ms = clock_.nowMs();
+        backend_.beginStep();
+        copyAll(plan.transfers);
+        if (batch.numTokens() > 0) logits_ = transformer_.forward(batch, kv_);
+        backend_.endStep();
+        stats.forward_ms = clock_.nowMs() - start_ms;
+        const OperationTimes& times = backend_.times();
+        stats.attention_ms = times.attention_ms;
+        stats.matmul_ms = times.matmul_ms;
+        stats.copy_ms = times.copy_ms;
+    }
+
+    const float* logits(int idx) const override {
+        return logits_ + int64_t{idx} * weights_->config.vocab_size;
+    }
+
+  private:
+    StepBatch makeBatch(const std::vector<ScheduledRows>& plan, const KvCacheManager& cache) const {
+        StepBatch batch;
+        batch.num_seqs = static_cast<int>(plan.size());
+        for (const ScheduledRows& rows : plan) {
+            batch.max_blocks_per_seq =
+                std::max(batch.max_blocks_per_seq,
+                         static_cast<int>(cache.table(rows.sequence->id).blocks.size()));
+        }
+        batch.block_tables.assign(static_cast<size_t>(batch.num_seqs) * batch.max_blocks_per_seq,
+                                  0);
+        for (int seq_idx = 0; seq_idx < batch.num_seqs; ++seq_idx) {
+            const ScheduledRows& rows = plan[static_cast<size_t>(seq_idx)];
+            const BlockTable& table = cache.table(rows.sequence->id);
+            for (size_t i = 0; i < table.blocks.size(); ++i) {
+                batch.block_tables[static_cast<size_t>(seq_idx) * batch.max_blocks_per_seq + i] =
+                    table.blocks[i].value;
+            }
+            for (int i = 0; i < rows.num_tokens; ++i) {
+                const int position = table.kv_len + i;
+                batch.token_ids.push_back(
+                    rows.sequence->tokens[static_cast<size_t>(position)].value);
+                batch.positions.push_back(position);
+                batch.slot_mapping.push_back(
+                    table.slotOf(position, config_.cache.block_size).value);
+                batch.row_to_seq.push_back(seq_idx);
+                batch.context_lens.push_back(position + 1);
+            }
+            if (rows.wants_logits) batch.logit_rows.push_back(batch.numTokens() - 1);
+        }
+        return batch;
+    }
+
+    // In their order, as many to a call as do not depend on each other.
+    void copyAll(const std::vector<BlockTransfer>& transfers) {
+        std::vector<int32_t> sources, targets, num_slots;
+        std::unordered_set<int32_t> touched;
+        const auto flush = [&] {
+            if (sources.empty()) return;
+            CopyBlocksParams params;
+            params.source = sources.data();
+            params.target = targets.data();
+            params.num_slots = num_slots.data();
+            params.num_pairs = static_cast<int>(sources.size());
+            params.kv = kv_;
+            backend_.ops().copy_blocks(params, backend_.context());
+            sources.clear();
+            targets.clear();
+            num_slots.clear();
+            touched.clear();
+        };
+        const auto hostSlot = [&](HostBlockId block) {
+            return config_.cache.num_blocks + block.value;
+        };
+        for (const BlockTransfer& transfer : transfers) {
+            const bool from_host = transfer.kind == BlockTransfer::Kind::kSwapIn;
+            const bool to_host = transfer.kind == BlockTransfer::Kind::kSwapOut;
+            const int32_t source = from_host ? hostSlot(transfer.host) : transfer.source.value;
+            const int32_t target = to_host ? hostSlot(transfer.host) : transfer.target.value;
+            if (transfer.num_slots == 0) continue;
+            if (touched.count(source) != 0 || touched.count(target) != 0) flush();
+            touched.insert(source);
+            touched.insert(target);
+            sources.push_back(source);
+            targets.push_back(target);
+            num_slots.push_back(transfer.num_slots);
+        }
+        flush();
+    }
+
+    std::shared_ptr<const ModelWeights> weights_;
+    TimedBackend backend_;
+    EngineConfig config_;
+    Transformer transformer_;
+    PagedKvView kv_;
+    Backend::Memory memory_;
+    const float* logits_ = nullptr;
+    SteadyClock clock_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepExecutor> makeModelExecutor(std::shared_ptr<const ModelWeights> weights,
+                                                const EngineConfig& config) {
+    return std::make_unique<ModelExecutor>(std::move(weights), config);
+}
+
+}  // namespace kvlab

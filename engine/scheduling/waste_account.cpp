@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#include "engine/scheduling/waste_account.h"
+
+#include <algorithm>
+
+#include "engine/scheduling/scheduler.h"
+
+namespace kvlab {
+
+void WasteAccount::addStep(const KvCacheManager& cache, const Scheduler& scheduler) {
+    const BlockPool& pool = cache.pool();
+    const int64_t block_size = pool.blockSize();
+    ++num_steps;
+    pool_slots += pool.numBlocks() * block_size;
+    used_slots += pool.numSlotsFilled();
+    free_slots += pool.numFree() * block_size;
+    if (scheduler.isHeldUpByRuns()) external_slots += pool.numFree() * block_size;
+    blocks_held += pool.numActive();
+    table_entries += cache.numBlocksUnshared();
+    const int64_t running = static_cast<int64_t>(scheduler.running().size());
+    num_running += running;
+    max_running = std::max(max_running, running);
+    if (!cache.isSlab()) {
+        tail_slots += pool.numActive() * block_size - pool.numSlotsFilled();
+        return;
+    }
+    for (const auto& sequence : scheduler.running()) {
+        ++sequence->num_steps_held;
+        sequence->unused_slot_steps +=
+            cache.runBlocks() * block_size - cache.table(sequence->id).kv_len;
+    }
+}
+
+void WasteAccount::addLeft(const Sequence& sequence, int64_t run_slots, int64_t final_len) {
+    const int64_t never = sequence.num_steps_held * (run_slots - final_len);
+    never_used_slots += never;
+    reserved_slots += sequence.unused_slot_steps - never;
+}
+
+}  // namespace kvlab
