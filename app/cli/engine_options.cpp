@@ -30,6 +30,42 @@ EngineConfig EngineOptions::engineConfig() const {
     return config;
 }
 
+void ScheduleOptions::apply(EngineConfig& config) const {
+    CacheConfig& cache = config.cache;
+    const int64_t most_blocks = std::numeric_limits<int32_t>::max() / cache.block_size;
+    cache.num_host_blocks =
+        static_cast<int>(parseWhole("--host-blocks", host_blocks, 0, most_blocks, 0));
+    cache.max_len = static_cast<int>(
+        parseWhole("--max-len", max_len, 1, std::numeric_limits<int32_t>::max(), 0));
+    if (layout == "slab") {
+        cache.layout = CacheLayout::kSlab;
+    } else if (max_len) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--max-len is the length that slabs are cut for; add --layout slab");
+    }
+    if (preempt == "swap" && cache.num_host_blocks == 0) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--preempt swap needs a place to swap to; add --host-blocks N");
+    }
+    // Who gives a host pool wants it used.
+    const bool swaps = preempt ? *preempt == "swap" : cache.num_host_blocks > 0;
+    config.preempt = swaps ? PreemptionKind::kSwap : PreemptionKind::kRecompute;
+}
+
+void addScheduleOptions(CLI::App& app, ScheduleOptions& options) {
+    addChoice(app, "--layout", &options.layout, {"paged", "slab"}, {},
+              "how the pool is cut, default paged");
+    app.add_option("--max-len", options.max_len,
+                   "tokens that a slab is cut for (default: the longest request)")
+        ->type_name("N");
+    app.add_option("--host-blocks", options.host_blocks,
+                   "blocks of the host pool for swapped-out sequences, default 0")
+        ->type_name("N");
+    addChoice(app, "--preempt", &options.preempt, {"swap", "recompute"}, {},
+              "what becomes of a sequence whose blocks another one needs, default recompute, with "
+              "--host-blocks swap");
+}
+
 void addEngineOptions(CLI::App& app, EngineOptions& options) {
     app.add_option("--model", options.model, "GGUF file (default: the bundled model)")
         ->type_name("F.gguf");

@@ -21,7 +21,16 @@ struct EngineOptions {
     EngineConfig engineConfig() const;
 };
 
+// How the pool is cut, and what becomes of sequences that find it empty.
+struct ScheduleOptions {
+    std::optional<std::string> layout, max_len, host_blocks, preempt;
+
+    // Throws EngineError(kBadArgument). Slab with max_len 0: as long as the longest request.
+    void apply(EngineConfig& config) const;
+};
+
 // `options` must live as long as `app`.
+void addScheduleOptions(CLI::App& app, ScheduleOptions& options);
 void addEngineOptions(CLI::App& app, EngineOptions& options);
 
 }  // namespace kvlab

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -26,9 +27,10 @@ namespace {
 
 struct GenerateOptions {
     EngineOptions engine;
+    ScheduleOptions schedule;
     std::optional<std::string> prompt, prompt_file, prompt_tokens, system;
     bool chat = false;
-    std::optional<std::string> samples, max_tokens, temperature, top_k, top_p, seed;
+    std::optional<std::string> samples, beam, max_tokens, temperature, top_k, top_p, seed;
     std::optional<std::string> trace;
     bool ignore_eos = false;
     bool json = false;
@@ -58,6 +60,7 @@ RunConfig runConfigFrom(const GenerateOptions& options) {
     RunConfig config;
     config.model_path = options.engine.modelPath();
     config.engine = options.engine.engineConfig();
+    options.schedule.apply(config.engine);
     config.trace_path = options.trace.value_or("");
     checkTracePath(options);
 
@@ -77,10 +80,16 @@ RunConfig runConfigFrom(const GenerateOptions& options) {
     request.num_samples = static_cast<int>(parseWhole("--samples", options.samples, 1, 4096, 1));
     request.max_tokens =
         static_cast<int>(parseWhole("--max-tokens", options.max_tokens, 1, 1'000'000, 64));
-    if (int64_t{request.num_samples} * request.max_tokens > kMaxSampledTokens) {
+    request.num_beams = static_cast<int>(parseWhole("--beam", options.beam, 1, 256, 1));
+    if (request.num_beams > 1 && request.num_samples > 1) {
         throw EngineError(ErrorKind::kBadArgument,
-                          "--samples times --max-tokens is " +
-                              formatCount(int64_t{request.num_samples} * request.max_tokens) +
+                          "--beam keeps the most probable texts and --samples draws; choose one");
+    }
+    const int64_t num_sequences = int64_t{request.num_samples} * request.num_beams;
+    if (num_sequences * request.max_tokens > kMaxSampledTokens) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--samples or --beam times --max-tokens is " +
+                              formatCount(num_sequences * request.max_tokens) +
                               " tokens; ask for at most " + formatCount(kMaxSampledTokens));
     }
     request.ignore_eos = options.ignore_eos;
@@ -112,8 +121,9 @@ RunConfig runConfigFrom(const GenerateOptions& options) {
     return config;
 }
 
-Json metricsJson(const RunMetrics& metrics) {
-    // Prefix reuse and preemption do not exist yet: not measured, so null.
+Json metricsJson(const RunResult& result) {
+    const RunMetrics& metrics = result.metrics;
+    // Prefix reuse does not exist yet: not measured, so null.
     const Json unmeasured = nullptr;
     return {{"blocks_held", metrics.blocks_held},
             {"tokens_held", metrics.tokens_held},
@@ -124,8 +134,8 @@ Json metricsJson(const RunMetrics& metrics) {
             {"copy_on_write", metrics.copy_on_write},
             {"blocks_peak", metrics.blocks_peak},
             {"device_bytes", metrics.device_bytes},
-            {"bytes_moved", unmeasured},
-            {"preemptions", unmeasured},
+            {"bytes_moved", metrics.bytes_moved},
+            {"preemptions", metrics.preemptions},
             {"prompt_tokens", metrics.prompt_tokens},
             {"matched_tokens", unmeasured},
             {"shared_tokens", unmeasured},
@@ -133,7 +143,12 @@ Json metricsJson(const RunMetrics& metrics) {
             {"decode_tokens", metrics.decode_tokens},
             {"prefill_ms", numberOrNull(metrics.prefill_ms)},
             {"decode_ms", numberOrNull(metrics.decode_ms)},
-            {"tokens_per_s", numberOrNull(metrics.tokens_per_s)}};
+            {"tokens_per_s", numberOrNull(metrics.tokens_per_s)},
+            {"attention_bytes", metrics.attention_bytes},
+            {"attention_bytes_repeated", metrics.attention_bytes_repeated},
+            {"sharing_saved", metrics.sharing_saved},
+            {"mean_log_probability", result.mean_log_probability},
+            {"best", result.best}};
 }
 
 Json resultJson(const RunResult& result) {
@@ -145,7 +160,7 @@ Json resultJson(const RunResult& result) {
     }
     return {{"texts", result.texts},
             {"token_ids", std::move(token_ids)},
-            {"metrics", metricsJson(result.metrics)}};
+            {"metrics", metricsJson(result)}};
 }
 
 std::string counted(int64_t count, const char* one, const char* many) {
@@ -168,6 +183,9 @@ void printAccount(const RunResult& result, const RunConfig& config) {
                 config.engine.cache.block_size,
                 counted(metrics.slots_unused, "slot", "slots").c_str());
     if (result.texts.size() > 1) {
+        std::printf("best       [%s], mean log-probability %.4f of a token\n",
+                    ownerLetter(SequenceId(result.best)).c_str(),
+                    result.mean_log_probability[static_cast<size_t>(result.best)]);
         std::printf("unshared   %s in %s; copied on write: %s\n",
                     counted(metrics.tokens_unshared, "token", "tokens").c_str(),
                     counted(metrics.blocks_unshared, "block", "blocks").c_str(),
@@ -175,6 +193,11 @@ void printAccount(const RunResult& result, const RunConfig& config) {
     }
     std::printf("pool       %s; at most %s in use\n", formatBytes(metrics.device_bytes).c_str(),
                 counted(metrics.blocks_peak, "block", "blocks").c_str());
+    if (metrics.preemptions > 0) {
+        std::printf("preempted  %s, %s moved between device and host\n",
+                    counted(metrics.preemptions, "time", "times").c_str(),
+                    formatBytes(metrics.bytes_moved).c_str());
+    }
     const auto milliseconds = [](const std::optional<double>& value) {
         if (!value) return std::string("-");
         std::array<char, 32> text{};
@@ -196,8 +219,12 @@ SessionCallbacks reporting(const RunConfig& config) {
     const int max_tokens = config.requests.front().max_tokens;
     callbacks.on_step = [info, max_tokens](const std::shared_ptr<const StepTrace>& step) {
         if (step->step != 0) return;
-        const auto* started = std::get_if<SequenceStarted>(&step->events.front());
-        if (started == nullptr) return;
+        const auto is_start = [](const Event& e) {
+            return std::holds_alternative<SequenceStarted>(e);
+        };
+        const auto first = std::find_if(step->events.begin(), step->events.end(), is_start);
+        if (first == step->events.end()) return;
+        const auto* started = std::get_if<SequenceStarted>(&*first);
         const int64_t longest = static_cast<int64_t>(started->prompt.size()) + max_tokens;
         if (longest > (*info)->model.context_len) {
             std::fprintf(
@@ -242,7 +269,15 @@ void addGenerateCommand(CLI::App& app) {
         ->type_name("N");
     addChatOptions(*command, options->chat, options->system);
     addEngineOptions(*command, options->engine);
-    command->add_option("--samples", options->samples, "continuations to draw, default 1")
+    addScheduleOptions(*command, options->schedule);
+    command
+        ->add_option("--samples", options->samples,
+                     "continuations to draw, default 1; `best` names the one with the highest mean "
+                     "log-probability")
+        ->type_name("N");
+    command
+        ->add_option("--beam", options->beam,
+                     "beam search: keep the N most probable texts, best first, default 1 (off)")
         ->type_name("N");
     command->add_option("--max-tokens", options->max_tokens, "tokens to sample, default 64")
         ->type_name("N");
@@ -261,13 +296,8 @@ void addGenerateCommand(CLI::App& app) {
     command->add_option("--trace", options->trace, "write the run's log here")->type_name("F");
     command->add_flag("--json", options->json, "print JSON");
 
-    addChoice(*command, "--layout", nullptr, {"paged"}, {"slab"}, "how the pool is cut");
     addChoice(*command, "--prefix-cache", nullptr, {"off"}, {"hash", "radix"},
               "reuse of prompt beginnings");
-    addLaterOption(*command, "--max-len", "it belongs to --layout slab, and only paged is");
-    addLaterOption(*command, "--beam", "only --samples is");
-    addLaterOption(*command, "--host-blocks", "all blocks lie on the device");
-    addLaterOption(*command, "--preempt", "a request waits until its worst case fits");
     addPolicyOptions(*command);
     command->callback([options] { runGenerate(*options); });
 }

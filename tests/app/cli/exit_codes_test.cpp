@@ -68,29 +68,15 @@ void ExitCodesTest::wrongCalls() {
 void ExitCodesTest::laterRoomsSaySo_data() {
     QTest::addColumn<QStringList>("arguments");
     const QStringList generate = {"generate", "--prompt", "x"};
-    const QList<QStringList> options = {{"--beam", "4"},
-                                        {"--layout", "slab"},
-                                        {"--max-len", "2048"},
-                                        {"--policy", "recent"},
-                                        {"--policy", "sink"},
-                                        {"--policy", "h2o"},
-                                        {"--policy", "infinigen"},
-                                        {"--granularity", "head"},
-                                        {"--budget", "20%"},
-                                        {"--sinks", "4"},
-                                        {"--recent", "10"},
-                                        {"--heavy", "10"},
-                                        {"--decay", "0.9"},
-                                        {"--alpha", "4"},
-                                        {"--partial", "0.3"},
-                                        {"--host-rule", "lru"},
-                                        {"--gqa", "sum"},
-                                        {"--prefix-cache", "hash"},
-                                        {"--prefix-cache", "radix"},
-                                        {"--backend", "cuda"},
-                                        {"--backend", "simt"},
-                                        {"--host-blocks", "100"},
-                                        {"--preempt", "swap"},
+    const QList<QStringList> options = {{"--policy", "recent"},     {"--policy", "sink"},
+                                        {"--policy", "h2o"},        {"--policy", "infinigen"},
+                                        {"--granularity", "head"},  {"--budget", "20%"},
+                                        {"--sinks", "4"},           {"--recent", "10"},
+                                        {"--heavy", "10"},          {"--decay", "0.9"},
+                                        {"--alpha", "4"},           {"--partial", "0.3"},
+                                        {"--host-rule", "lru"},     {"--gqa", "sum"},
+                                        {"--prefix-cache", "hash"}, {"--prefix-cache", "radix"},
+                                        {"--backend", "cuda"},      {"--backend", "simt"},
                                         {"--kept", "kept.csv"}};
     for (const QStringList& option : options) {
         QTest::addRow("generate %s", qPrintable(option.join(' '))) << generate + option;

@@ -20,6 +20,8 @@ class GenerateTest : public QObject {
     void readableOutputNamesTheAccount();
     void blockSizesAndThreadsChangeNoToken();
     void everyKvTypeHasItsBytes();
+    void layoutsPoolsAndPreemptionChangeNoToken();
+    void beamsComeBestFirst();
     void traceIsWrittenAndIntact();
     void traceNeverReplacesTheModel();
     void badCalls_data();
@@ -49,17 +51,24 @@ void GenerateTest::metricsHaveTheirKeys() {
     const QJsonObject json = result.json();
     QCOMPARE(json.keys(), (QStringList{"metrics", "texts", "token_ids"}));
     const QJsonObject metrics = json["metrics"].toObject();
-    QStringList keys = {"blocks_held",     "tokens_held",     "slots_allocated", "slots_unused",
-                        "blocks_unshared", "tokens_unshared", "copy_on_write",   "blocks_peak",
-                        "device_bytes",    "bytes_moved",     "preemptions",     "prompt_tokens",
-                        "matched_tokens",  "shared_tokens",   "copied_tokens",   "decode_tokens",
-                        "prefill_ms",      "decode_ms",       "tokens_per_s"};
+    QStringList keys = {"blocks_held",    "tokens_held",          "slots_allocated",
+                        "slots_unused",   "blocks_unshared",      "tokens_unshared",
+                        "copy_on_write",  "blocks_peak",          "device_bytes",
+                        "bytes_moved",    "preemptions",          "prompt_tokens",
+                        "matched_tokens", "shared_tokens",        "copied_tokens",
+                        "decode_tokens",  "prefill_ms",           "decode_ms",
+                        "tokens_per_s",   "attention_bytes",      "sharing_saved",
+                        "best",           "mean_log_probability", "attention_bytes_repeated"};
     keys.sort();
     QCOMPARE(metrics.keys(), keys);
-    for (const char* key :
-         {"bytes_moved", "preemptions", "matched_tokens", "shared_tokens", "copied_tokens"}) {
+    for (const char* key : {"matched_tokens", "shared_tokens", "copied_tokens"}) {
         QVERIFY2(metrics[key].isNull(), key);
     }
+    QCOMPARE(metrics["preemptions"].toInt(-1), 0);
+    QCOMPARE(metrics["bytes_moved"].toInt(-1), 0);
+    // 2 layers of the tiny model may be any size; the ratio is exact: the prompt's chunk reads 20
+    // tokens, the decode steps 21 to 24.
+    QCOMPARE(metrics["attention_bytes"].toInteger() % (20 + 21 + 22 + 23 + 24), 0);
     QCOMPARE(metrics["prompt_tokens"].toInt(), 20);
     QCOMPARE(metrics["decode_tokens"].toInt(), 4);
     QCOMPARE(metrics["tokens_held"].toInt(), 24);
@@ -189,6 +198,48 @@ void GenerateTest::everyKvTypeHasItsBytes() {
     }
 }
 
+void GenerateTest::layoutsPoolsAndPreemptionChangeNoToken() {
+    const QStringList call = {
+        "--prompt-tokens", "50", "--samples", "3", "--max-tokens", "30", "--ignore-eos",
+        "--temperature",   "1",  "--json"};
+    const CliResult base = generate(call);
+    KVLAB_VERIFY_SUCCESS(base);
+    // One sample needs 5 blocks of 16, all three 3 + 3 · 2.
+    struct Variant {
+        QStringList options;
+        bool preempts;
+        bool moves;
+    };
+    for (const Variant& variant :
+         {Variant{{"--layout", "slab"}, false, false},
+          Variant{{"--layout", "slab", "--max-len", "100", "--blocks", "9"}, false, false},
+          Variant{{"--blocks", "5"}, true, false},
+          Variant{{"--blocks", "6", "--preempt", "recompute", "--host-blocks", "9"}, true, false},
+          Variant{{"--blocks", "6", "--host-blocks", "9"}, true, true}}) {
+        const CliResult result = generate(call + variant.options);
+        KVLAB_VERIFY_SUCCESS(result);
+        const QByteArray words = variant.options.join(' ').toUtf8();
+        QVERIFY2(result.json()["token_ids"] == base.json()["token_ids"], words);
+        const QJsonObject metrics = result.json()["metrics"].toObject();
+        QVERIFY2((metrics["preemptions"].toInt() > 0) == variant.preempts, words);
+        QVERIFY2((metrics["bytes_moved"].toInt() > 0) == variant.moves, words);
+    }
+}
+
+void GenerateTest::beamsComeBestFirst() {
+    const QStringList call = {"--prompt-tokens", "20",    "--max-tokens", "6",
+                              "--ignore-eos",    "--json"};
+    const CliResult result = generate(call + QStringList{"--beam", "4"});
+    KVLAB_VERIFY_SUCCESS(result);
+    const QJsonArray means = result.json()["metrics"].toObject()["mean_log_probability"].toArray();
+    QCOMPARE(means.size(), 4);
+    for (int i = 1; i < 4; ++i) QVERIFY(means.at(i - 1).toDouble() >= means.at(i).toDouble());
+    QVERIFY(result.json()["metrics"].toObject()["sharing_saved"].toDouble() > 0);
+    const CliResult greedy = generate(call);
+    QVERIFY(means.at(0).toDouble() >=
+            greedy.json()["metrics"].toObject()["mean_log_probability"].toArray()[0].toDouble());
+}
+
 void GenerateTest::traceIsWrittenAndIntact() {
     const QString trace = folder_.filePath("run.trace");
     const CliResult result = generate(
@@ -233,6 +284,10 @@ void GenerateTest::badCalls_data() {
                        {"--kv-dtype", {"f8", "", "F16"}},
                        {"--backend", {"tpu", ""}},
                        {"--layout", {"ring"}},
+                       {"--beam", not_whole + QStringList{"0", "1000"}},
+                       {"--host-blocks", not_whole},
+                       {"--max-len", {"100", "0", "x"}},
+                       {"--preempt", {"swap", "never"}},
                        {"--policy", {"random"}},
                        {"--prefix-cache", {"on"}},
                        {"--model", {""}},
@@ -247,6 +302,12 @@ void GenerateTest::badCalls_data() {
     QTest::newRow("pool too small") << QStringList{"--prompt-tokens", "200", "--blocks", "2"};
     QTest::newRow("more tokens than a day draws")
         << QStringList{"--prompt", "x", "--samples", "4096", "--max-tokens", "1000000"};
+    QTest::newRow("slab too short")
+        << QStringList{"--prompt-tokens", "20", "--layout", "slab", "--max-len", "20"};
+    QTest::newRow("beams that are drawn")
+        << QStringList{"--prompt", "x", "--beam", "2", "--samples", "2"};
+    QTest::newRow("beams in slabs")
+        << QStringList{"--prompt", "x", "--beam", "2", "--layout", "slab"};
     QTest::newRow("option without value") << QStringList{"--prompt"};
 }
 
