@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <memory>
 
@@ -10,6 +11,7 @@
 #include "engine/error.h"
 #include "engine/model/utf8.h"
 #include "engine/text_format.h"
+#include "engine/trace/perfetto.h"
 #include "engine/trace/trace_io.h"
 
 namespace kvlab {
@@ -18,6 +20,7 @@ namespace {
 
 struct TraceOptions {
     std::string file;
+    std::string output;
     bool json = false;
 };
 
@@ -125,6 +128,31 @@ void summariseTrace(const TraceOptions& options) {
     }
 }
 
+void exportTrace(const TraceOptions& options) {
+    std::error_code code;
+    if (std::filesystem::equivalent(options.file, options.output, code)) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "-o names the trace itself; choose another file to write");
+    }
+    // As in the window, a damaged trace is exported up to its damage, and the output says so.
+    const LoadedTrace trace = loadTrace(options.file);
+    const int64_t num_events = writePerfettoTrace(*trace.log, options.output);
+    if (options.json) {
+        printJson({{"file", options.output},
+                   {"format", "perfetto"},
+                   {"steps", trace.log->numSteps()},
+                   {"sequences", trace.log->lastState().sequences.size()},
+                   {"events", num_events},
+                   {"complete", trace.complete},
+                   {"damage", trace.damage.empty() ? Json(nullptr) : Json(trace.damage)}});
+        return;
+    }
+    std::printf("%s: %s events of %s steps; open it at ui.perfetto.dev\n",
+                quotedForMessage(options.output).c_str(), formatCount(num_events).c_str(),
+                formatCount(trace.log->numSteps()).c_str());
+    if (!trace.complete) std::printf("only up to its damage: %s\n", trace.damage.c_str());
+}
+
 }  // namespace
 
 void addTraceCommand(CLI::App& app) {
@@ -144,7 +172,17 @@ void addTraceCommand(CLI::App& app) {
     summary->add_flag("--json", options->json, "print JSON");
     summary->callback([options] { summariseTrace(*options); });
 
-    addLaterCommand(*command, "export", "write a trace for another viewer");
+    CLI::App* exported = command->add_subcommand(
+        "export", "write a trace as Chrome trace-event JSON, for ui.perfetto.dev");
+    exported->add_option("file", options->file, "trace file")->required()->type_name("F");
+    addChoice(*exported, "--format", nullptr, {"perfetto"}, {}, "what to write");
+    exported
+        ->add_option("-o,--output", options->output,
+                     "file to write; it appears when it is complete")
+        ->required()
+        ->type_name("G");
+    exported->add_flag("--json", options->json, "print JSON");
+    exported->callback([options] { exportTrace(*options); });
 }
 
 }  // namespace kvlab

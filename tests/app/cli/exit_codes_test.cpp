@@ -91,8 +91,6 @@ void ExitCodesTest::laterRoomsSaySo_data() {
     QTest::newRow("replay") << QStringList{"replay", "--poisson", "2", "--count", "5"};
     QTest::newRow("workload") << QStringList{"workload", "--kind", "chat", "--json"};
     QTest::newRow("selfcheck") << QStringList{"selfcheck", "--backend", "cuda"};
-    QTest::newRow("trace export") << QStringList{"trace",    "export", "F", "--format",
-                                                 "perfetto", "-o",     "G"};
     QTest::newRow("lessons grade") << QStringList{"lessons", "grade", "answers"};
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <QJsonArray>
 #include <QTemporaryDir>
 
 #include "tests/app/cli/cli_test_support.h"
@@ -17,6 +18,7 @@ class TraceTest : public QObject {
     void swappedAndMissingLinesAreFound();
     void foreignFilesAreRefused_data();
     void foreignFilesAreRefused();
+    void exportWritesAWholeFileOrNone();
 
   private:
     QTemporaryDir folder_;
@@ -150,6 +152,39 @@ void TraceTest::foreignFilesAreRefused() {
     QFETCH(QString, path);
     KVLAB_VERIFY_REFUSAL(runCli({"trace", "verify", path}), 1);
     KVLAB_VERIFY_REFUSAL(runCli({"trace", "summary", path, "--json"}), 1);
+}
+
+void TraceTest::exportWritesAWholeFileOrNone() {
+    const QString out = folder_.filePath("run.json");
+    const CliResult result =
+        runCli({"trace", "export", trace_, "--format", "perfetto", "-o", out, "--json"});
+    KVLAB_VERIFY_SUCCESS(result);
+    QCOMPARE(result.json()["steps"].toInt(), 20);
+    QCOMPARE(result.json()["sequences"].toInt(), 3);
+    QCOMPARE(result.json()["complete"].toBool(), true);
+    const QJsonArray events =
+        QJsonDocument::fromJson(readBytes(out)).object()["traceEvents"].toArray();
+    QVERIFY(events.size() > 100);
+    QCOMPARE(result.json()["events"].toInteger(), events.size());
+
+    // Up to the damage, and the command says so.
+    const QString cut = folder_.filePath("cut-export.trace");
+    QVERIFY(writeBytes(cut, bytes_.left(bytes_.size() * 2 / 3)));
+    const CliResult damaged = runCli({"trace", "export", cut, "-o", out});
+    KVLAB_VERIFY_SUCCESS(damaged);
+    QVERIFY(damaged.out.contains("only up to its damage"));
+    QVERIFY(QJsonDocument::fromJson(readBytes(out)).object()["traceEvents"].toArray().size() <
+            events.size());
+
+    KVLAB_VERIFY_REFUSAL(runCli({"trace", "export", trace_, "-o", trace_}), 2);
+    QVERIFY(readBytes(trace_) == bytes_);
+    KVLAB_VERIFY_REFUSAL(runCli({"trace", "export", trace_, "-o", folder_.path()}), 1);
+    KVLAB_VERIFY_REFUSAL(runCli({"trace", "export", trace_, "--format", "svg", "-o", out}), 2);
+    KVLAB_VERIFY_REFUSAL(runCli({"trace", "export", trace_}), 2);
+    const QString missing = folder_.filePath("none.json");
+    KVLAB_VERIFY_REFUSAL(
+        runCli({"trace", "export", folder_.filePath("missing.trace"), "-o", missing}), 1);
+    QVERIFY(!QFile::exists(missing));
 }
 
 }  // namespace kvlab
