@@ -80,8 +80,8 @@ struct RequestTraceOptions {
     uint64_t seed = 0;
     double rate_per_s = 1;  // requests; gaps are exponential (Poisson arrivals)
     std::optional<BurstOptions> bursts;
-    // Medians of Azure's conversation service (Patel et al., "Splitwise", ISCA 2024, section 3.1);
-    // both sigmas and the bounds are assumed.
+    // All assumed; the medians are of the size that Patel et al. ("Splitwise", ISCA 2024) report
+    // for a conversation service.
     LengthDistribution prompt{1020, 1.0, 1, 8192};
     LengthDistribution output{129, 1.0, 1, 2048};
 };
