@@ -126,7 +126,7 @@ std::string described(const Tallies& tallies) {
     return text;
 }
 
-ReferenceWeights reference(const WeightMatrix& matrix) { return {matrix.data, matrix.dtype}; }
+ReferenceWeights reference(const WeightMatrix& matrix) { return {matrix.data, matrix.type}; }
 
 LlamaReferenceModel reference(const ModelWeights& weights) {
     const ModelConfig& c = weights.config;
