@@ -116,6 +116,19 @@ bool Scheduler::othersRun(RequestId request) const {
     });
 }
 
+bool Scheduler::runsBefore(const Sequence& sequence) const {
+    return std::any_of(running_.begin(), running_.end(), [&](const auto& s) {
+        return s->phase != Phase::kFinished && s->key() < sequence.key();
+    });
+}
+
+bool Scheduler::anyGoesOnWithout(const Sequence& head) const {
+    return std::any_of(running_.begin(), running_.end(), [&](const auto& s) {
+        const bool waits_for_head = s->isBeam() && s->request_id == head.request_id;
+        return s->phase != Phase::kFinished && !waits_for_head;
+    });
+}
+
 Scheduler::Need Scheduler::needOf(const Sequence& head) const {
     Need need;
     need.free = cache_.pool().numFree() - promisedBlocks();
@@ -246,7 +259,8 @@ bool Scheduler::makeRoom(Sequence& sequence, int num_tokens) {
         if (Sequence* victim = lastRunningAfter(sequence)) {
             has_preempted_ = true;
             preempt(*victim, DecisionReason::kNeededByOther, needed);
-        } else if (!dropLastSwapped()) {
+        } else if ((cache_.numOrphans() == 0 && runsBefore(sequence)) || !dropLastSwapped()) {
+            // Nothing that waits holds a block of its own: the sequence itself gives way.
             return false;
         }
     }
@@ -351,7 +365,7 @@ void Scheduler::admit(StepPlan& plan) {
     while (!waiting_.empty() && budget_ > pending) {
         Sequence& head = *waiting_.begin()->second;
         const Need need = needOf(head);
-        if (!need.fits && !othersRun(head.request_id) && !cache_.isSlab()) {
+        if (!need.fits && !anyGoesOnWithout(head) && !cache_.isSlab()) {
             // Only those that wait hold blocks; they must not hold up the first in line.
             const int64_t promised = cache_.pool().numFree() - need.free;
             if (cache_.moveOrphans(need.blocks + promised, transfers_) || dropLastSwapped()) {

@@ -94,6 +94,11 @@ class Scheduler {
     // Frees blocks until the sequence can append num_tokens; false when nobody is left to give way.
     bool makeRoom(Sequence& sequence, int num_tokens);
     Sequence* lastRunningAfter(const Sequence& sequence) const;
+    // A running sequence that will free its blocks by itself; beams only go on together.
+    bool anyGoesOnWithout(const Sequence& head) const;
+    // Something more important than `sequence` runs.
+    bool runsBefore(const Sequence& sequence) const;
+    // The least important swapped-out sequence gives up its blocks and is computed again.
     bool dropLastSwapped();
     // With its whole request when it is a beam: beams only go on together.
     void preempt(Sequence& victim, DecisionReason reason, int64_t blocks_needed);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <random>
@@ -219,6 +220,33 @@ class PreemptionTest : public QObject {
             static_cast<long long>(recomputed), static_cast<long long>(cancelled),
             static_cast<long long>(slabs));
         QVERIFY(preemptions > 500 && swapped_out > 500 && recomputed > 500 && cancelled > 50);
+    }
+
+    // Samples of one request are in each other's way; with room on the host they come back from
+    // there, and nothing is computed twice.
+    void samplesSwapWhileTheirSiblingsRun() {
+        EngineConfig config;
+        config.cache.block_size = 4;
+        config.cache.num_blocks = 16;
+        config.cache.num_host_blocks = 64;
+        config.cache.kv_dtype = DataType::kF32;
+        config.preempt = PreemptionKind::kSwap;
+        config.num_threads = 1;
+        Engine engine(smallest(), nullptr, config);
+        engine.submit(requestOf(6, 5, 30, 1));
+        int64_t recomputed = 0;
+        while (const auto step = engine.step()) {
+            for (const Event& event : step->events) {
+                if (const auto* given_way = std::get_if<SequencesPreempted>(&event)) {
+                    recomputed += std::count(given_way->kind.begin(), given_way->kind.end(),
+                                             PreemptionKind::kRecompute);
+                }
+            }
+        }
+        const PoolAccount account = accountOf(engine.state());
+        QVERIFY(account.swapped_out > 0);
+        QCOMPARE(account.swapped_in, account.swapped_out);
+        QCOMPARE(recomputed, 0);
     }
 };
 
