@@ -122,7 +122,13 @@ class Example:
             hit = np.nonzero((word_begins < end) & (ends > begin) & (word_begins < ends))[0]
             return [int(t) for t in hit if 0 < t < len(self.ids)]
 
+        def question_mark_before(token):
+            while token > 0 and not document["text"][begins[token] : ends[token]].endswith("?"):
+                token -= 1
+            return token
+
         self.value_tokens = set()
+        self.refusal_tokens = set()
         self.gather = []  # (token, tokens it should look at)
         self.retrieve = []
         self.questions = []  # (value tokens, distance to the fact, span)
@@ -139,6 +145,12 @@ class Example:
             elif span["kind"] == "answer" and value and complete:
                 self.value_tokens.update(value)
                 known = occurrences.get(span["fact"])
+                # The first word of the answer says whether there is one, so the look-up happens at
+                # the question mark: to the value if it was told, to the first token if not. Without
+                # this two seeds of three never learned to refuse.
+                ask = question_mark_before(value[0] - 1)
+                self.gather.append((ask, key))
+                self.retrieve.append((ask, [t for v in known for t in v] if known else [0]))
                 if known:
                     for i, token in enumerate(value):
                         targets = [v[i] for v in known if i < len(v)]
@@ -147,9 +159,7 @@ class Example:
                     self.questions.append((value, value[0] - known[0][0], span))
                     known.append(value)
                 else:
-                    # Never told: the head that looks facts up should find the first token. Without
-                    # this one seed of two never learned to refuse.
-                    self.retrieve.append((value[0] - 1, [0]))
+                    self.refusal_tokens.update(value)
                     self.questions.append((value, None, span))
         # Sentence ends, where positions may jump.
         text = document["text"]
@@ -167,6 +177,7 @@ class Batch:
         size = len(examples)
         self.ids = torch.full((size, length), EOS_ID, dtype=torch.long)
         self.is_value = torch.zeros(size, length, dtype=torch.bool)
+        self.is_refusal = torch.zeros(size, length, dtype=torch.bool)
         self.is_real = torch.zeros(size, length, dtype=torch.bool)
         positions = np.tile(np.arange(length), (size, 1))
         for b, example in enumerate(examples):
@@ -174,6 +185,7 @@ class Batch:
             self.ids[b, :n] = torch.tensor(example.ids)
             self.is_real[b, :n] = True
             self.is_value[b, list(example.value_tokens)] = True
+            self.is_refusal[b, list(example.refusal_tokens)] = True
             room = CONFIG["context_length"] - length
             if room > 0 and example.breaks and rng.random() < skip_share:
                 jumps = np.zeros(length, dtype=np.int64)
@@ -352,10 +364,12 @@ def training_loss(p, batch, guide, sink, other_weight, rng):
     loss = (nll * weight).sum() / weight.sum()
     with torch.no_grad():
         other = real & ~value
-        hit = (logits.argmax(-1) == batch.ids[:, 1:].reshape(-1))[value].float()
+        hit = (logits.argmax(-1) == batch.ids[:, 1:].reshape(-1)).float()
+        refusal = batch.is_refusal[:, 1:].reshape(-1)
         figures = dict(
             answer_nll=nll[value].mean().item() if value.any() else float("nan"),
-            answer_accuracy=hit.mean().item() if value.any() else float("nan"),
+            answer_accuracy=hit[value].mean().item() if value.any() else float("nan"),
+            refusal_accuracy=hit[refusal].mean().item() if refusal.any() else float("nan"),
             other_nll=nll[other].mean().item(),
         )
     if guide > 0:
@@ -632,7 +646,7 @@ def main():
     streams = document_streams(binary, tokenizer, plan, step, args.seed)
     recent, last_save, tokens_since, begin_since = [], time.time(), 0, time.time()
     fields = ["step", "stage", "length", "seconds", "tokens_per_s", "lr", "guide", "answer_nll"]
-    fields += ["answer_accuracy", "other_nll", "retrieve", "gather", "sink"]
+    fields += ["answer_accuracy", "refusal_accuracy", "other_nll", "retrieve", "gather", "sink"]
     started = time.time()
     while step < min(len(plan), args.max_steps):
         stage, length, size, plain, _ = plan[step]
