@@ -20,8 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     unsigned sum = 0;  // reads the first and last byte of every tensor
     for (const GgufTensor& tensor : file->tensors()) {
-        const auto num_bytes = static_cast<size_t>(tensor.numElements()) *
-                               static_cast<size_t>(dataTypeBytes(tensor.dtype));
+        const auto num_bytes = static_cast<size_t>(tensor.numBytes());
         const auto* bytes = reinterpret_cast<const unsigned char*>(tensor.data);
         sum += bytes[0] + bytes[num_bytes - 1];
     }
