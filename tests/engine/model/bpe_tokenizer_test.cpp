@@ -11,6 +11,7 @@
 
 #include "engine/error.h"
 #include "engine/model/tokenizer.h"
+#include "tests/support/expect_error.h"
 
 namespace kvlab {
 namespace {
@@ -106,21 +107,6 @@ class BpeTokenizerTest : public QObject {
         for (const auto& [key, value] : file.ids) writer.setUint32("tokenizer.ggml." + key, value);
         writer.write(path());
         return Tokenizer::fromGguf(*GgufFile::open(path()));
-    }
-    static void expectError(ErrorKind kind,
-                            const std::string& part,
-                            const std::function<void()>& call) {
-        try {
-            call();
-        } catch (const EngineError& error) {
-            const std::string message = error.what();
-            if (error.kind() != kind || message.find(part) == std::string::npos ||
-                message.find('\n') != std::string::npos) {
-                QFAIL(("unexpected error: " + message).c_str());
-            }
-            return;
-        }
-        QFAIL("no error was thrown");
     }
 
   private slots:

@@ -19,6 +19,7 @@
 
 #include "engine/error.h"
 #include "engine/model/gguf_writer.h"
+#include "tests/support/expect_error.h"
 
 // Counts what the code under test allocates: a hostile file must not make the reader ask for much
 // more than the file's size.
@@ -124,19 +125,6 @@ class GgufTest : public QObject {
         if (file.size() != bytes.size()) file.resize(bytes.size());
         file.close();
         return pathOf(name);
-    }
-    static void expectError(ErrorKind kind, const char* part, const std::function<void()>& call) {
-        try {
-            call();
-        } catch (const EngineError& error) {
-            const std::string message = error.what();
-            if (error.kind() != kind || message.find(part) == std::string::npos ||
-                message.find('\n') != std::string::npos) {
-                QFAIL(("unexpected error: " + message).c_str());
-            }
-            return;
-        }
-        QFAIL("no error was thrown");
     }
 
     // A small file with every kind of value that the writer knows and each tensor type.

@@ -14,6 +14,7 @@
 #include "engine/error.h"
 #include "engine/model/gguf.h"
 #include "engine/model/gguf_writer.h"
+#include "tests/support/expect_error.h"
 
 namespace kvlab {
 namespace {
@@ -64,21 +65,6 @@ class TokenizerTest : public QObject {
         fill(writer, vocabulary);
         writer.write(path());
         return Tokenizer::fromGguf(*GgufFile::open(path()));
-    }
-    static void expectError(ErrorKind kind,
-                            const std::string& part,
-                            const std::function<void()>& call) {
-        try {
-            call();
-        } catch (const EngineError& error) {
-            const std::string message = error.what();
-            if (error.kind() != kind || message.find(part) == std::string::npos ||
-                message.find('\n') != std::string::npos) {
-                QFAIL(("unexpected error: " + message).c_str());
-            }
-            return;
-        }
-        QFAIL("no error was thrown");
     }
 
   private slots:

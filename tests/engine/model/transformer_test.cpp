@@ -12,7 +12,7 @@
 #include "engine/error.h"
 #include "engine/model/model_loader.h"
 #include "engine/model/tokenizer.h"
-#include "kernels/reference/llama_reference.h"
+#include "tests/support/reference_model.h"
 #include "tests/support/tiny_model.h"
 
 using namespace kvlab;
@@ -25,37 +25,6 @@ constexpr double kTolerance = 1e-4;  // max |a - b| / max |b|
 // reference, and then moves a logit by more than arithmetic does.
 double toleranceOf(DataType kv_dtype) {
     return kv_dtype == DataType::kF32 ? kTolerance : 10 * kTolerance;
-}
-
-ReferenceWeights reference(const WeightMatrix& matrix) { return {matrix.data, matrix.type}; }
-
-LlamaReferenceModel reference(const ModelWeights& weights) {
-    const ModelConfig& c = weights.config;
-    LlamaReferenceModel model;
-    model.vocab_size = c.vocab_size;
-    model.dim = c.embedding_dim;
-    model.num_heads = c.num_heads;
-    model.num_kv_heads = c.num_kv_heads;
-    model.head_dim = c.head_dim;
-    model.feed_forward_dim = c.feed_forward_dim;
-    model.rope_dim = c.rope_dim;
-    model.rope_base = c.rope_base;
-    model.rope_style = c.rope_style;
-    model.rope_scale = c.rope_scale;
-    model.rope_divisors.assign(c.rope_divisors.begin(), c.rope_divisors.end());
-    model.norm_epsilon = c.rms_epsilon;
-    model.embedding = reference(weights.token_embedding);
-    for (const LayerWeights& layer : weights.layers) {
-        model.layers.push_back(
-            {reference(layer.attention_norm), reference(layer.query), reference(layer.key),
-             reference(layer.value), reference(layer.output), reference(layer.ffn_norm),
-             reference(layer.gate), reference(layer.up), reference(layer.down),
-             reference(layer.query_bias), reference(layer.key_bias), reference(layer.value_bias)});
-        model.layers.back().window = c.window(static_cast<int>(model.layers.size()) - 1);
-    }
-    model.output_norm = reference(weights.output_norm);
-    model.head = reference(weights.output);
-    return model;
 }
 
 // Logits of the last prompt token, through the whole engine.

@@ -14,6 +14,7 @@
 #include "engine/model/gguf_writer.h"
 #include "engine/model/tokenizer.h"
 #include "kernels/reference/dequantise_reference.h"
+#include "tests/support/expect_error.h"
 
 namespace kvlab {
 namespace {
@@ -55,22 +56,6 @@ class WeightsTest : public QObject {
   private:
     QTemporaryDir dir_;
     std::string path() const { return dir_.filePath("model.gguf").toStdString(); }
-
-    static void expectError(ErrorKind kind,
-                            const std::string& part,
-                            const std::function<void()>& call) {
-        try {
-            call();
-        } catch (const EngineError& error) {
-            const std::string message = error.what();
-            if (error.kind() != kind || message.find(part) == std::string::npos ||
-                message.find('\n') != std::string::npos) {
-                QFAIL(("unexpected error: " + message).c_str());
-            }
-            return;
-        }
-        QFAIL("no error was thrown");
-    }
 
     // A complete model file whose keys and tensors a test may change before it is written.
     struct Draft {

@@ -15,7 +15,7 @@
 #include "engine/model/model_loader.h"
 #include "engine/model/tokenizer.h"
 #include "engine/model/weights.h"
-#include "kernels/reference/llama_reference.h"
+#include "tests/support/reference_model.h"
 
 namespace kvlab {
 namespace {
@@ -124,32 +124,6 @@ std::string described(const Tallies& tallies) {
             name + ": " + std::to_string(tally.num_hits) + "/" + std::to_string(tally.count) + "; ";
     }
     return text;
-}
-
-ReferenceWeights reference(const WeightMatrix& matrix) { return {matrix.data, matrix.type}; }
-
-LlamaReferenceModel reference(const ModelWeights& weights) {
-    const ModelConfig& c = weights.config;
-    LlamaReferenceModel model;
-    model.vocab_size = c.vocab_size;
-    model.dim = c.embedding_dim;
-    model.num_heads = c.num_heads;
-    model.num_kv_heads = c.num_kv_heads;
-    model.head_dim = c.head_dim;
-    model.feed_forward_dim = c.feed_forward_dim;
-    model.rope_dim = c.rope_dim;
-    model.rope_base = static_cast<double>(c.rope_base);
-    model.norm_epsilon = static_cast<double>(c.rms_epsilon);
-    model.embedding = reference(weights.token_embedding);
-    for (const LayerWeights& layer : weights.layers) {
-        model.layers.push_back({reference(layer.attention_norm), reference(layer.query),
-                                reference(layer.key), reference(layer.value),
-                                reference(layer.output), reference(layer.ffn_norm),
-                                reference(layer.gate), reference(layer.up), reference(layer.down)});
-    }
-    model.output_norm = reference(weights.output_norm);
-    model.head = reference(weights.output);
-    return model;
 }
 
 // Words of a document of so many tokens, as DESIGN.md's protocol makes it.
