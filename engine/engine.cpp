@@ -72,7 +72,7 @@ int64_t blocksOf(int64_t num_tokens, int block_size) {
 
 // Of one sequence at its end: the last sampled token has no K/V.
 int64_t finalLen(const EngineRequest& request) {
-    return static_cast<int64_t>(request.prompt.size()) + maxTokens(request) - 1;
+    return request.promptLen() + maxTokens(request) - 1;
 }
 
 }  // namespace
@@ -92,6 +92,7 @@ struct Engine::Impl {
     std::vector<RequestTimings> timings;              // by request id
     std::unordered_map<RequestId, std::vector<double>> finished_beams;  // their sums
     std::vector<BlockTransfer> late_copies;  // to be done before the next step's
+    AccountingOptions virtual_time;          // of a run with a model
     SteadyClock wall;                        // for what a step costs; `clock` dates requests
     WasteAccount waste;
     int64_t blocks_peak = 0;
@@ -139,7 +140,7 @@ struct Engine::Impl {
         state.request = sequence.request_id;
         state.sample_idx = sequence.sample_idx;
         state.tokens = sequence.tokens;
-        state.prompt_len = static_cast<int>(sequence.request->prompt.size());
+        state.prompt_len = static_cast<int>(sequence.request->promptLen());
         state.finish = sequence.finish;
         state.preempted = sequence.preempted;
         state.log_probability = sequence.log_probability;
@@ -442,6 +443,10 @@ struct Engine::Impl {
         stats.num_running = static_cast<int>(plan.rows.size());
         countReads(plan, stats);
         executor->run(plan, cache, stats);
+        if (virtual_time.step_ms) {
+            virtual_time.clock->advance(
+                virtual_time.step_ms(shapeOf(plan, stats, *executor, config.cache.kv_dtype)));
+        }
         countMoves(plan);
         for (const ScheduledRows& rows : plan.rows) {
             cache.commitAppend(rows.sequence->id, rows.num_tokens);
@@ -485,8 +490,8 @@ int64_t Engine::worstCaseBlocks(const EngineRequest& request, int block_size) {
     if (request.num_beams > 1) {
         return request.num_beams * blocksOf(finalLen(request), block_size);
     }
-    return samplesOfOnePrompt(static_cast<int64_t>(request.prompt.size()), maxTokens(request) - 1,
-                              request.num_samples, block_size)
+    return samplesOfOnePrompt(request.promptLen(), maxTokens(request) - 1, request.num_samples,
+                              block_size)
         .blocks_held.value;
 }
 
@@ -504,7 +509,11 @@ int64_t Engine::fewestBlocks(const EngineRequest& request, const CacheConfig& ca
 
 RequestId Engine::submit(EngineRequest request) {
     const CacheConfig& cache = impl_->config.cache;
-    if (request.prompt.empty()) refuse("the prompt is empty; give at least one token");
+    const int vocab_size = impl_->vocab_size;
+    // Only accounts can do without the tokens.
+    if (vocab_size > 0 ? request.prompt.empty() : request.promptLen() < 1) {
+        refuse("the prompt is empty; give at least one token");
+    }
     if (request.num_samples < 1) refuse("at least one sample must be drawn");
     if (request.num_beams < 1) refuse("at least one beam is needed");
     if (maxTokens(request) < 1) refuse("at least one token must be generated");
@@ -514,7 +523,6 @@ RequestId Engine::submit(EngineRequest request) {
     if (request.num_beams > 1 && cache.layout == CacheLayout::kSlab) {
         refuse("beams share their blocks, which slabs cannot; use the paged layout");
     }
-    const int vocab_size = impl_->vocab_size;
     if (vocab_size > 0) {
         for (const std::vector<TokenId>* tokens : {&request.prompt, &request.forced}) {
             for (const TokenId token : *tokens) {
@@ -525,7 +533,7 @@ RequestId Engine::submit(EngineRequest request) {
         }
     }
     checkSamplingParams(request.sampling);
-    const int64_t prompt_len = static_cast<int64_t>(request.prompt.size());
+    const int64_t prompt_len = request.promptLen();
     const int64_t longest = prompt_len + maxTokens(request);
     if (longest > INT32_MAX) refuse("the request is longer than a position counts");
 
@@ -576,7 +584,7 @@ std::shared_ptr<const StepTrace> Engine::releaseFinished() {
     const bool any = std::any_of(running.begin(), running.end(), [](const auto& sequence) {
         return sequence->phase == Phase::kFinished;
     });
-    if (!any) return nullptr;
+    if (!any && impl_->recorder.isEmpty()) return nullptr;
     impl_->releaseFinished();
     return impl_->seal(StepStats{});
 }
@@ -585,6 +593,13 @@ void Engine::cancel(RequestId request) { impl_->to_cancel.insert(request); }
 
 void Engine::setLogitsObserver(LogitsObserver observer) { impl_->observer = std::move(observer); }
 void Engine::setClock(std::shared_ptr<const Clock> clock) { impl_->clock = std::move(clock); }
+
+void Engine::setVirtualTime(const AccountingOptions& options) {
+    KVLAB_CHECK(options.clock && options.step_ms && !impl_->executor->isSimulated(),
+                "virtual time needs a clock, a cost model and a run with a model");
+    impl_->virtual_time = options;
+    impl_->clock = options.clock;
+}
 
 CacheState Engine::state() const { return impl_->state(); }
 PoolAccount Engine::account() const { return accountOf(impl_->state()); }

@@ -23,6 +23,9 @@ class Tokenizer;
 // One request as the engine takes it: tokens, not text.
 struct EngineRequest {
     std::vector<TokenId> prompt;  // at least one token
+    // Accounting runs: a prompt of so many tokens, whichever they are, when `prompt` is empty; a
+    // long queue then costs no memory.
+    int any_prompt_len = 0;
     int num_samples = 1;
     // Above 1: beam search with so many beams (num_samples is 1 then); sampling is not used.
     int num_beams = 1;
@@ -33,9 +36,13 @@ struct EngineRequest {
     std::vector<TokenId> forced;
     int priority = 0;                  // higher goes first, and may take the blocks of lower ones
     std::optional<double> arrived_ms;  // on the engine's clock; empty: when it is submitted
+
+    int64_t promptLen() const {
+        return prompt.empty() ? any_prompt_len : static_cast<int64_t>(prompt.size());
+    }
 };
 
-// What a step of a run without a model would do, for the caller's cost model.
+// What a step does, for the caller's cost model.
 struct StepShape {
     int num_prefill_tokens = 0;
     int num_decode_tokens = 0;
@@ -78,7 +85,8 @@ class Engine {
     // Runs one step; null when no request is waiting or running. Sequences that finished in the
     // step before are released at its start.
     std::shared_ptr<const StepTrace> step();
-    // Releases what finished in the last step, as a step of its own; null when nothing is held.
+    // Releases what finished in the last step, as a step of its own, with what was refused since;
+    // null when there is neither.
     std::shared_ptr<const StepTrace> releaseFinished();
     // All its sequences finish with kCancelled at the start of the next step.
     void cancel(RequestId request);
@@ -97,6 +105,9 @@ class Engine {
 
     // Before the first request; a steady clock otherwise (accounting: the one in its options).
     void setClock(std::shared_ptr<const Clock> clock);
+    // A run with a model whose requests are dated by a cost model, as in an accounting run: what
+    // runs together then depends on no machine. Step times are still measured.
+    void setVirtualTime(const AccountingOptions& options);
     const std::vector<RequestTimings>& timings() const;  // by request id
     // Sums over all steps; sequences that have not left yet have no slab waste.
     const WasteAccount& waste() const;

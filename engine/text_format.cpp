@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/text_format.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -36,6 +37,15 @@ std::string formatBytes(int64_t bytes) {
                       value, kUnits[unit]);
     }
     return text;
+}
+
+std::string oneLine(const std::string& text) {
+    constexpr size_t kLongest = 120;  // bytes
+    std::string line = text.substr(0, std::min(text.find_first_of("\r\n"), text.size()));
+    if (line.size() <= kLongest) return line;
+    size_t end = kLongest;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;
+    return line.substr(0, end) + "…";
 }
 
 }  // namespace kvlab

@@ -13,4 +13,8 @@ std::string formatCount(int64_t value);
 // "2.5 GiB".
 std::string formatBytes(int64_t bytes);
 
+// The first line of a text, at most 120 bytes of it, for titles and names: a prompt or a model file
+// may bring any amount of text.
+std::string oneLine(const std::string& text);
+
 }  // namespace kvlab

@@ -20,5 +20,6 @@ void addLessonsCommand(CLI::App& app);
 void addTraceCommand(CLI::App& app);
 void addBenchCommand(CLI::App& app);
 void addModelCommand(CLI::App& app);
+void addReplayCommand(CLI::App& app);
 
 }  // namespace kvlab

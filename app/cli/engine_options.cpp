@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 
 #include "app/cli/later_options.h"
@@ -50,6 +51,22 @@ void ScheduleOptions::apply(EngineConfig& config) const {
     // Who gives a host pool wants it used.
     const bool swaps = preempt ? *preempt == "swap" : cache.num_host_blocks > 0;
     config.preempt = swaps ? PreemptionKind::kSwap : PreemptionKind::kRecompute;
+}
+
+void checkTracePath(const std::optional<std::string>& trace,
+                    const std::vector<std::string>& inputs) {
+    if (!trace) return;
+    if (trace->empty()) {
+        throw EngineError(ErrorKind::kBadArgument, "--trace wants the name of a file to write");
+    }
+    for (const std::string& input : inputs) {
+        std::error_code error;
+        if (!input.empty() && std::filesystem::equivalent(*trace, input, error)) {
+            throw EngineError(ErrorKind::kBadArgument,
+                              "--trace names a file that the run reads; give the trace a name of "
+                              "its own");
+        }
+    }
 }
 
 void addScheduleOptions(CLI::App& app, ScheduleOptions& options) {

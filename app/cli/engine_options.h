@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/config.h"
 
@@ -28,6 +29,11 @@ struct ScheduleOptions {
     // Throws EngineError(kBadArgument). Slab with max_len 0: as long as the longest request.
     void apply(EngineConfig& config) const;
 };
+
+// The trace is written while the inputs are read, a model even mapped in memory: it must not be one
+// of them. Throws EngineError(kBadArgument); an empty name among the inputs is none.
+void checkTracePath(const std::optional<std::string>& trace,
+                    const std::vector<std::string>& inputs);
 
 // `options` must live as long as `app`.
 void addScheduleOptions(CLI::App& app, ScheduleOptions& options);

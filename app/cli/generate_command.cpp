@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <unistd.h>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "app/cli/json_output.h"
 #include "app/cli/later_options.h"
 #include "app/cli/option_text.h"
+#include "app/cli/run_output.h"
 #include "engine/error.h"
 #include "engine/model/model_loader.h"
 #include "engine/session/generation.h"
@@ -39,30 +39,14 @@ struct GenerateOptions {
 // Of all samples together: more would run for days, and the pool for it would not fit.
 constexpr int64_t kMaxSampledTokens = 10'000'000;
 
-// The trace is written while the model lies mapped in memory and would cut it away under the run.
-void checkTracePath(const GenerateOptions& options) {
-    if (!options.trace) return;
-    if (options.trace->empty()) {
-        throw EngineError(ErrorKind::kBadArgument, "--trace wants the name of a file to write");
-    }
-    const std::string model = options.engine.model ? *options.engine.model : bundledModelPath();
-    for (const std::string& input : {model, options.prompt_file.value_or("")}) {
-        std::error_code error;
-        if (!input.empty() && std::filesystem::equivalent(*options.trace, input, error)) {
-            throw EngineError(ErrorKind::kBadArgument,
-                              "--trace names a file that the run reads; give the trace a name of "
-                              "its own");
-        }
-    }
-}
-
 RunConfig runConfigFrom(const GenerateOptions& options) {
     RunConfig config;
     config.model_path = options.engine.modelPath();
     config.engine = options.engine.engineConfig();
     options.schedule.apply(config.engine);
     config.trace_path = options.trace.value_or("");
-    checkTracePath(options);
+    checkTracePath(options.trace, {options.engine.model.value_or(bundledModelPath()),
+                                   options.prompt_file.value_or("")});
 
     GenerationRequest request;
     const int num_prompts = options.prompt.has_value() + options.prompt_file.has_value() +
@@ -144,11 +128,14 @@ Json metricsJson(const RunResult& result) {
             {"prefill_ms", numberOrNull(metrics.prefill_ms)},
             {"decode_ms", numberOrNull(metrics.decode_ms)},
             {"tokens_per_s", numberOrNull(metrics.tokens_per_s)},
-            {"attention_bytes", metrics.attention_bytes},
-            {"attention_bytes_repeated", metrics.attention_bytes_repeated},
+            {"attention_bytes", result.steps.attention_bytes},
+            {"attention_bytes_repeated", result.steps.attention_bytes_repeated},
             {"sharing_saved", metrics.sharing_saved},
             {"mean_log_probability", result.mean_log_probability},
-            {"best", result.best}};
+            {"best", result.best},
+            {"waste", wasteJson(result.waste)},
+            {"concurrency", concurrencyJson(result.waste, result.steps)},
+            {"step_time", stepTimeJson(measuredStepTime(result.steps))}};
 }
 
 Json resultJson(const RunResult& result) {
@@ -161,10 +148,6 @@ Json resultJson(const RunResult& result) {
     return {{"texts", result.texts},
             {"token_ids", std::move(token_ids)},
             {"metrics", metricsJson(result)}};
-}
-
-std::string counted(int64_t count, const char* one, const char* many) {
-    return formatCount(count) + " " + (count == 1 ? one : many);
 }
 
 void printAccount(const RunResult& result, const RunConfig& config) {
@@ -198,6 +181,8 @@ void printAccount(const RunResult& result, const RunConfig& config) {
                     counted(metrics.preemptions, "time", "times").c_str(),
                     formatBytes(metrics.bytes_moved).c_str());
     }
+    printWaste(result.waste, config.engine.cache.layout);
+    printStepTime(measuredStepTime(result.steps));
     const auto milliseconds = [](const std::optional<double>& value) {
         if (!value) return std::string("-");
         std::array<char, 32> text{};

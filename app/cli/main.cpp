@@ -63,8 +63,8 @@ int run(int argc, char** argv) {
     kvlab::addDevicesCommand(app);
     kvlab::addBenchCommand(app);
     kvlab::addModelCommand(app);
+    kvlab::addReplayCommand(app);
     kvlab::addLaterCommand(app, "prefix", "prefix reuse, scripted");
-    kvlab::addLaterCommand(app, "replay", "arriving requests under a scheduler");
     kvlab::addLaterCommand(app, "workload", "what traffic repeats");
     kvlab::addLaterCommand(app, "selfcheck", "kernels against dense references");
     try {

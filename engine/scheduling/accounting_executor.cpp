@@ -25,16 +25,7 @@ class AccountingExecutor : public StepExecutor {
     }
 
     void run(const StepPlan& plan, const KvCacheManager&, StepStats& stats) override {
-        StepShape shape;
-        shape.num_prefill_tokens = plan.num_prefill_tokens;
-        shape.num_decode_tokens = plan.num_decode_tokens;
-        shape.attention_bytes = stats.attention_bytes;
-        const int64_t bytes_per_token = model_.kvBytesPerToken(config_.cache.kv_dtype);
-        for (const BlockTransfer& transfer : plan.transfers) {
-            const int64_t bytes = transfer.num_slots * bytes_per_token;
-            (transfer.kind == BlockTransfer::Kind::kCopy ? shape.copied_bytes
-                                                         : shape.swapped_bytes) += bytes;
-        }
+        const StepShape shape = shapeOf(plan, stats, *this, config_.cache.kv_dtype);
         const double ms = options_.step_ms ? options_.step_ms(shape) : 0;
         if (options_.clock) options_.clock->advance(ms);
         stats.forward_ms = ms;
@@ -49,6 +40,23 @@ class AccountingExecutor : public StepExecutor {
 };
 
 }  // namespace
+
+StepShape shapeOf(const StepPlan& plan,
+                  const StepStats& stats,
+                  const StepExecutor& executor,
+                  DataType kv_dtype) {
+    StepShape shape;
+    shape.num_prefill_tokens = plan.num_prefill_tokens;
+    shape.num_decode_tokens = plan.num_decode_tokens;
+    shape.attention_bytes = stats.attention_bytes;
+    const int64_t bytes_per_token = executor.model().kvBytesPerToken(kv_dtype);
+    for (const BlockTransfer& transfer : plan.transfers) {
+        const int64_t bytes = transfer.num_slots * bytes_per_token;
+        (transfer.kind == BlockTransfer::Kind::kCopy ? shape.copied_bytes : shape.swapped_bytes) +=
+            bytes;
+    }
+    return shape;
+}
 
 std::unique_ptr<StepExecutor> makeAccountingExecutor(const ModelConfig& model,
                                                      const EngineConfig& config,

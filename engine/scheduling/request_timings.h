@@ -29,6 +29,7 @@ struct RequestTimings {
 
     std::optional<double> queueMs() const { return since(admitted_ms); }
     std::optional<double> timeToFirstTokenMs() const { return since(first_token_ms); }
+    std::optional<double> endToEndMs() const { return since(finished_ms); }
     // Mean gap between tokens of the first sequence.
     std::optional<double> timePerTokenMs() const {
         if (num_gaps == 0) return std::nullopt;

@@ -144,9 +144,9 @@ Scheduler::Need Scheduler::needOf(const Sequence& head) const {
         // And room for the row that it goes on with.
         need.blocks = cache_.blocksToResume(head.id) + (kvLen(head) % block_size_ == 0 ? 1 : 0);
     } else {
-        const size_t num_tokens =
-            head.id.valid() ? head.tokens.size() : head.request->prompt.size();
-        need.blocks = (static_cast<int64_t>(num_tokens) + block_size_ - 1) / block_size_;
+        const int64_t num_tokens = head.id.valid() ? static_cast<int64_t>(head.tokens.size())
+                                                   : head.request->promptLen();
+        need.blocks = (num_tokens + block_size_ - 1) / block_size_;
     }
     const int64_t reserve = othersRun(head.request_id) ? watermark_ : 0;
     need.fits = need.blocks <= need.free - reserve;
@@ -336,6 +336,7 @@ void Scheduler::start(StepPlan& plan, std::unique_ptr<Sequence> sequence, const 
         tell(DecisionKind::kAdmitted, need.reason, *sequence, need.blocks, need.free);
         sequence->id = SequenceId(next_sequence_++);
         sequence->tokens = sequence->request->prompt;
+        sequence->tokens.resize(static_cast<size_t>(sequence->request->promptLen()), TokenId(0));
         sequence->forked = sequence->sample_idx > 0;
         recorder_.sequenceStarted(sequence->id, sequence->request_id, sequence->sample_idx,
                                   sequence->tokens);

@@ -32,6 +32,12 @@ class StepExecutor {
     virtual const float* logits(int idx) const = 0;
 };
 
+// What the planned step does; `stats` knows its attention bytes already.
+StepShape shapeOf(const StepPlan& plan,
+                  const StepStats& stats,
+                  const StepExecutor& executor,
+                  DataType kv_dtype);
+
 // The forward pass of engine/model over a backend. Throws kOutOfMemory for a pool that does not
 // fit.
 std::unique_ptr<StepExecutor> makeModelExecutor(std::shared_ptr<const ModelWeights> weights,

@@ -7,6 +7,7 @@
 
 #include "engine/config.h"
 #include "engine/ids.h"
+#include "engine/scheduling/step_totals.h"
 #include "engine/scheduling/waste_account.h"
 
 namespace kvlab {
@@ -47,8 +48,6 @@ struct RunMetrics {
     int64_t bytes_moved = 0;   // between device and host, both ways
     int64_t preemptions = 0;   // of running sequences
     int64_t prompt_tokens = 0, decode_tokens = 0;
-    // K/V that attention read in all steps, and how much of it was a shared block read again.
-    int64_t attention_bytes = 0, attention_bytes_repeated = 0;
     // Mean over the steps: blocks that sharing saved, as a share of the block tables' entries.
     double sharing_saved = 0;
     std::optional<double> prefill_ms, decode_ms, tokens_per_s;
@@ -62,6 +61,7 @@ struct RunResult {
     std::vector<double> mean_log_probability;
     int best = 0;  // sequence with the highest mean (best-of-n); beams: the first, by their sum
     WasteAccount waste;
+    StepTotals steps;
     RunMetrics metrics;  // after the last step, before a sequence that stopped in it is freed
     bool cancelled = false;
 };

@@ -14,7 +14,7 @@
 #include "engine/model/weights.h"
 #include "engine/text_format.h"
 #include "engine/trace/trace_io.h"
-#include "engine/workload/corpus.h"
+#include "engine/workload/corpus_prompt.h"
 
 namespace kvlab {
 
@@ -53,24 +53,7 @@ std::vector<TokenId> promptTokens(const GenerationRequest& request, const Tokeni
     if (request.prompt_tokens) return *request.prompt_tokens;
     if (request.prompt_text) return tokenizer.encode(*request.prompt_text, true);
 
-    const int count = *request.prompt_num_tokens;
-    if (count < 1 || count > kMaxCorpusWords) {
-        throw EngineError(ErrorKind::kBadArgument, "a prompt of " + formatCount(count) +
-                                                       " tokens is not possible; choose 1 to " +
-                                                       formatCount(kMaxCorpusWords));
-    }
-    CorpusOptions options;
-    options.seed = request.corpus_seed;
-    const CorpusDocument document = generateDocument(options, 0, count);
-    std::vector<TokenId> tokens = tokenizer.encode(document.text, true);
-    if (tokens.size() < static_cast<size_t>(count)) {
-        throw EngineError(ErrorKind::kBadArgument,
-                          "this model's tokenizer makes only " +
-                              formatCount(static_cast<int64_t>(tokens.size())) +
-                              " tokens of the document; ask for a shorter prompt");
-    }
-    tokens.resize(static_cast<size_t>(count));
-    return tokens;
+    return corpusPrompt(tokenizer, request.corpus_seed, *request.prompt_num_tokens);
 }
 
 struct Prepared {
@@ -127,16 +110,6 @@ Prepared prepare(const RunConfig& config, const LoadedModel& model) {
         prepared.ids.push_back(prepared.engine->submit(request));
     }
     return prepared;
-}
-
-// Titles and names are shown on one line; a prompt or a model file may bring any amount of text.
-std::string oneLine(const std::string& text) {
-    constexpr size_t kLongest = 120;  // bytes
-    std::string line = text.substr(0, std::min(text.find_first_of("\r\n"), text.size()));
-    if (line.size() <= kLongest) return line;
-    size_t end = kLongest;
-    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;
-    return line.substr(0, end) + "…";
 }
 
 RunInfo infoOf(const RunConfig& config, const Engine& engine, const ModelWeights& weights) {
@@ -204,7 +177,6 @@ RunResult resultOf(const Engine& engine,
         result.best =
             static_cast<int>(std::max_element(means.begin(), means.end()) - means.begin());
     }
-    result.waste = engine.waste();
     const PoolAccount account = accountOf(state);
     RunMetrics& m = result.metrics;
     m.blocks_held = account.active_blocks;
@@ -253,8 +225,7 @@ RunResult run(const RunConfig& config, const SessionCallbacks& callbacks, Contro
     int64_t decode_done = 0;
     double prefill_ms = 0;
     double decode_ms = 0;
-    int64_t attention_bytes = 0;
-    int64_t attention_bytes_repeated = 0;
+    StepTotals totals;
     bool cancelled = false;
     while (engine.hasWork()) {
         if (!cancelled && control.shouldStop()) {
@@ -266,8 +237,7 @@ RunResult run(const RunConfig& config, const SessionCallbacks& callbacks, Contro
         if (trace) trace->append(*step);
         // What a preemption dropped is computed again, and not counted as progress.
         prompt_done += step->stats.num_prefill_tokens - step->stats.num_recomputed_tokens;
-        attention_bytes += step->stats.attention_bytes;
-        attention_bytes_repeated += step->stats.attention_bytes_repeated;
+        totals.add(step->stats);
         decode_done += step->stats.num_decode_tokens;
         // A mixed step counts as prefill: its time is mostly the prompt's.
         (step->stats.num_prefill_tokens > 0 ? prefill_ms : decode_ms) += step->stats.total_ms;
@@ -288,8 +258,10 @@ RunResult run(const RunConfig& config, const SessionCallbacks& callbacks, Contro
     if (trace) trace->finish();
     RunResult result =
         resultOf(engine, *model.tokenizer, prepared.requests, prefill_ms, decode_ms, decode_done);
-    result.metrics.attention_bytes = attention_bytes;
-    result.metrics.attention_bytes_repeated = attention_bytes_repeated;
+    result.steps = totals;
+    // What a slab never used is known when its sequence has left.
+    engine.releaseFinished();
+    result.waste = engine.waste();
     result.cancelled = cancelled;
     return result;
 }

@@ -18,6 +18,10 @@ std::string owner(const std::vector<SequenceId>& sequences, size_t i) {
     return ownerLetter(sequences[i]);
 }
 
+std::string counted(int64_t n, const char* one, const char* many) {
+    return formatCount(n) + " " + (n == 1 ? one : many);
+}
+
 // "request 3 waits: it needs 12 blocks, 9 are free and 2 of them stay in reserve".
 std::string describeDecision(const DecisionsMade& e, size_t i) {
     std::string text = e.sequence[i].valid() ? ownerLetter(e.sequence[i])
@@ -39,29 +43,28 @@ std::string describeDecision(const DecisionsMade& e, size_t i) {
             text += " may run again";
             break;
     }
-    const std::string needed = formatCount(e.blocks_needed[i]);
-    const std::string free = formatCount(e.blocks_free[i]);
+    const std::string needed = counted(e.blocks_needed[i], "block", "blocks");
+    const std::string free = counted(e.blocks_free[i], "is free", "are free");
+    const std::string all = formatCount(e.blocks_free[i]);
     switch (e.reason[i]) {
         case DecisionReason::kFits:
         case DecisionReason::kNoFreeBlocks:
-            return text + ": it needs " + needed + " blocks, " + free + " are free and " +
-                   formatCount(e.watermark[i]) + " of them stay in reserve";
+            text += ": it needs " + needed + ", " + free;
+            if (e.watermark[i] == 0) return text;
+            return text + " and " +
+                   counted(e.watermark[i], "of them stays in reserve", "of them stay in reserve");
         case DecisionReason::kNoFreeRun:
-            return text + ": it needs " + needed + " blocks in a run; " + free +
-                   " are free, but apart";
+            return text + ": it needs " + needed + " in a run; " + free + ", but apart";
         case DecisionReason::kLargerThanPool:
-            return text + ": it needs " + needed + " blocks, the pool has " + free;
+            return text + ": it needs " + needed + ", the pool has " + all;
         case DecisionReason::kLongerThanRun:
-            return text + ": it needs " + needed + " blocks, a slab has " + free;
+            return text + ": it needs " + needed + ", a slab has " + all;
         case DecisionReason::kNeededByOther:
-            return text + ": a sequence before it needs " + needed + " blocks, " + free +
-                   " are free";
+            return text + ": a sequence before it needs " + needed + ", " + free;
         case DecisionReason::kHigherPriority:
-            return text + ": a request that goes first needs " + needed + " blocks, " + free +
-                   " are free";
+            return text + ": a request that goes first needs " + needed + ", " + free;
         case DecisionReason::kHostPoolFull:
-            return text + ": its " + needed + " blocks do not fit into the host pool, " + free +
-                   " are free there";
+            return text + ": the host pool has no room for its " + needed + ", " + free + " there";
     }
     return text;
 }
@@ -165,14 +168,11 @@ std::string ownerLetter(SequenceId sequence) {
 
 std::string describeEntry(const Event& event, int entry) {
     const size_t i = static_cast<size_t>(entry);
-    const auto count = [](int64_t n, const char* one, const char* many) {
-        return formatCount(n) + " " + (n == 1 ? one : many);
-    };
     return std::visit(
         Overloaded{
             [&](const SequenceStarted& e) {
                 return ownerLetter(e.sequence) + " started with a prompt of " +
-                       count(static_cast<int64_t>(e.prompt.size()), "token", "tokens");
+                       counted(static_cast<int64_t>(e.prompt.size()), "token", "tokens");
             },
             [&](const SequencesForked& e) {
                 return owner(e.child, i) + " forked from " + owner(e.parent, i) +
@@ -183,8 +183,9 @@ std::string describeEntry(const Event& event, int entry) {
                        " as logical block " + formatCount(e.block_idx[i]);
             },
             [&](const BlocksCopied& e) {
-                return owner(e.sequence, i) + " copied " + count(e.num_slots[i], "slot", "slots") +
-                       " of shared block " + formatCount(e.source[i].value) + " to block " +
+                return owner(e.sequence, i) + " copied " +
+                       counted(e.num_slots[i], "slot", "slots") + " of shared block " +
+                       formatCount(e.source[i].value) + " to block " +
                        formatCount(e.target[i].value) + " (copy-on-write)";
             },
             [&](const TokensWritten& e) {
@@ -217,7 +218,7 @@ std::string describeEntry(const Event& event, int entry) {
             [&](const SequencesRemoved& e) { return owner(e.sequence, i) + " left the engine"; },
             [&](const RequestsArrived& e) {
                 return "request " + formatCount(e.request[i].value) + " arrived with " +
-                       count(e.prompt_len[i], "prompt token", "prompt tokens");
+                       counted(e.prompt_len[i], "prompt token", "prompt tokens");
             },
             [&](const RequestsWithdrawn& e) {
                 return "request " + formatCount(e.request[i].value) +
@@ -225,8 +226,9 @@ std::string describeEntry(const Event& event, int entry) {
             },
             [&](const DecisionsMade& e) { return describeDecision(e, i); },
             [&](const TokensCopied& e) {
-                return owner(e.target, i) + " copied " + count(e.num_tokens[i], "token", "tokens") +
-                       " from " + owner(e.source, i) + " (slabs cannot be shared)";
+                return owner(e.target, i) + " copied " +
+                       counted(e.num_tokens[i], "token", "tokens") + " from " + owner(e.source, i) +
+                       " (slabs cannot be shared)";
             },
             [&](const SequencesPreempted& e) {
                 return owner(e.sequence, i) +

@@ -55,6 +55,7 @@ class TraceRecorder {
     void sequenceResumed(SequenceId sequence);
     void hostBlockReleased(SequenceId sequence, int block_idx, HostBlockId host_block);
 
+    bool isEmpty() const { return step_.events.empty(); }  // nothing happened since the last seal
     // The step since the last seal. Step numbers count from 0.
     std::shared_ptr<const StepTrace> seal(const StepStats& stats);
 

@@ -27,7 +27,7 @@ void ExitCodesTest::helpIsEverywhere_data() {
     QTest::addColumn<QStringList>("command");
     QTest::newRow("top") << QStringList{};
     for (const char* name : {"size", "generate", "logits", "tokenize", "corpus", "eval", "lessons",
-                             "trace", "devices", "bench"}) {
+                             "trace", "devices", "bench", "replay"}) {
         QTest::newRow(name) << QStringList{name};
     }
     QTest::newRow("lessons list") << QStringList{"lessons", "list"};
@@ -57,6 +57,7 @@ void ExitCodesTest::wrongCalls_data() {
     QTest::newRow("unknown bench") << QStringList{"bench", "dance"};
     QTest::newRow("unknown lesson") << QStringList{"lessons", "check", "dance"};
     QTest::newRow("lesson outside the folder") << QStringList{"lessons", "check", "../best-of-8"};
+    QTest::newRow("replay of nothing") << QStringList{"replay"};
     QTest::newRow("two commands") << QStringList{"size", "--model", "llama-3-8b", "devices"};
 }
 
@@ -88,7 +89,10 @@ void ExitCodesTest::laterRoomsSaySo_data() {
     QTest::newRow("logits --backend")
         << QStringList{"logits", "--tokens", "1", "--backend", "simt"};
     QTest::newRow("prefix") << QStringList{"prefix", "--mode", "hash", "--script", "F"};
-    QTest::newRow("replay") << QStringList{"replay", "--poisson", "2", "--count", "5"};
+    QTest::newRow("replay --prefix-cache")
+        << QStringList{"replay", "--poisson", "2", "--count", "5", "--prefix-cache", "hash"};
+    QTest::newRow("replay --policy")
+        << QStringList{"replay", "--poisson", "2", "--count", "5", "--policy", "h2o"};
     QTest::newRow("workload") << QStringList{"workload", "--kind", "chat", "--json"};
     QTest::newRow("selfcheck") << QStringList{"selfcheck", "--backend", "cuda"};
     QTest::newRow("lessons grade") << QStringList{"lessons", "grade", "answers"};

@@ -21,6 +21,7 @@ class GenerateTest : public QObject {
     void blockSizesAndThreadsChangeNoToken();
     void everyKvTypeHasItsBytes();
     void layoutsPoolsAndPreemptionChangeNoToken();
+    void slabWasteIsCountedToTheEnd();
     void beamsComeBestFirst();
     void traceIsWrittenAndIntact();
     void traceNeverReplacesTheModel();
@@ -58,7 +59,8 @@ void GenerateTest::metricsHaveTheirKeys() {
                         "matched_tokens", "shared_tokens",        "copied_tokens",
                         "decode_tokens",  "prefill_ms",           "decode_ms",
                         "tokens_per_s",   "attention_bytes",      "sharing_saved",
-                        "best",           "mean_log_probability", "attention_bytes_repeated"};
+                        "best",           "mean_log_probability", "attention_bytes_repeated",
+                        "waste",          "concurrency",          "step_time"};
     keys.sort();
     QCOMPARE(metrics.keys(), keys);
     for (const char* key : {"matched_tokens", "shared_tokens", "copied_tokens"}) {
@@ -76,6 +78,25 @@ void GenerateTest::metricsHaveTheirKeys() {
     QCOMPARE(metrics["slots_unused"].toInt(), 8);
     QVERIFY(metrics["prefill_ms"].toDouble() > 0);
     QVERIFY(metrics["tokens_per_s"].toDouble() > 0);
+    // 5 steps over a pool of 2 blocks: 20 to 24 of 32 slots are used, the rest is the tail.
+    const QJsonObject waste = metrics["waste"].toObject();
+    QCOMPARE(waste["used"].toDouble(), 110.0 / 160);
+    QCOMPARE(waste["tail"].toDouble(), 50.0 / 160);
+    for (const char* key : {"reserved_for_later", "never_used", "free", "external"}) {
+        QVERIFY2(waste[key].toDouble(-1) == 0, key);
+    }
+    const QJsonObject concurrency = metrics["concurrency"].toObject();
+    QCOMPARE(concurrency["running"].toObject()["mean"].toDouble(), 1.0);
+    QCOMPARE(concurrency["waiting"].toObject()["max"].toInt(-1), 0);
+    const QJsonObject time = metrics["step_time"].toObject();
+    QCOMPARE(time["source"].toString(), QString("measured"));
+    double sum = 0;
+    for (const char* part : {"attention_ms", "matmul_ms", "sampling_ms", "copies_ms", "other_ms"}) {
+        QVERIFY2(time[part].toDouble(-1) >= 0, part);
+        sum += time[part].toDouble();
+    }
+    QVERIFY(time["matmul_ms"].toDouble() > 0);
+    QVERIFY(std::abs(sum - time["total_ms"].toDouble()) <= 1e-6 * sum);
     QCOMPARE(json["texts"].toArray().size(), 1);
     QCOMPARE(json["token_ids"].toArray().at(0).toArray().size(), 5);
 
@@ -163,7 +184,8 @@ void GenerateTest::readableOutputNamesTheAccount() {
     const CliResult result =
         generate({"--prompt-tokens", "20", "--max-tokens", "5", "--ignore-eos", "--samples", "2"});
     KVLAB_VERIFY_SUCCESS(result);
-    for (const char* word : {"[A] ", "[B] ", "prompt", "K/V held", "unshared", "pool", "time"}) {
+    for (const char* word :
+         {"[A] ", "[B] ", "prompt", "K/V held", "unshared", "pool", "slots", "steps", "time"}) {
         QVERIFY2(result.out.contains(word), word);
     }
 }
@@ -224,6 +246,22 @@ void GenerateTest::layoutsPoolsAndPreemptionChangeNoToken() {
         QVERIFY2((metrics["preemptions"].toInt() > 0) == variant.preempts, words);
         QVERIFY2((metrics["bytes_moved"].toInt() > 0) == variant.moves, words);
     }
+}
+
+// A slab for 40 tokens (3 blocks of 16) whose sequence ends with 24: what it never used is known
+// although the run ends before the sequence is released.
+void GenerateTest::slabWasteIsCountedToTheEnd() {
+    const CliResult result =
+        generate({"--prompt-tokens", "20", "--max-tokens", "5", "--ignore-eos", "--layout", "slab",
+                  "--max-len", "40", "--blocks", "4", "--json"});
+    KVLAB_VERIFY_SUCCESS(result);
+    const QJsonObject waste = result.json()["metrics"].toObject()["waste"].toObject();
+    const double slots = 5 * 4 * 16;
+    QCOMPARE(waste["used"].toDouble(), (20 + 21 + 22 + 23 + 24) / slots);
+    QCOMPARE(waste["reserved_for_later"].toDouble(), (4 + 3 + 2 + 1) / slots);
+    QCOMPARE(waste["never_used"].toDouble(), 5 * (48 - 24) / slots);
+    QCOMPARE(waste["free"].toDouble(), 5 * 16 / slots);
+    QCOMPARE(waste["used_of_held"].toDouble(), 110.0 / (5 * 48));
 }
 
 void GenerateTest::beamsComeBestFirst() {
