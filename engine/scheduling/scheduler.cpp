@@ -144,8 +144,8 @@ Scheduler::Need Scheduler::needOf(const Sequence& head) const {
         // And room for the row that it goes on with.
         need.blocks = cache_.blocksToResume(head.id) + (kvLen(head) % block_size_ == 0 ? 1 : 0);
     } else {
-        const int64_t num_tokens = head.id.valid() ? static_cast<int64_t>(head.tokens.size())
-                                                   : head.request->promptLen();
+        const int64_t num_tokens =
+            head.id.valid() ? static_cast<int64_t>(head.tokens.size()) : head.request->promptLen();
         need.blocks = (num_tokens + block_size_ - 1) / block_size_;
     }
     const int64_t reserve = othersRun(head.request_id) ? watermark_ : 0;

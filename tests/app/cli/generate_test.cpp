@@ -256,11 +256,11 @@ void GenerateTest::slabWasteIsCountedToTheEnd() {
                   "--max-len", "40", "--blocks", "4", "--json"});
     KVLAB_VERIFY_SUCCESS(result);
     const QJsonObject waste = result.json()["metrics"].toObject()["waste"].toObject();
-    const double slots = 5 * 4 * 16;
-    QCOMPARE(waste["used"].toDouble(), (20 + 21 + 22 + 23 + 24) / slots);
-    QCOMPARE(waste["reserved_for_later"].toDouble(), (4 + 3 + 2 + 1) / slots);
-    QCOMPARE(waste["never_used"].toDouble(), 5 * (48 - 24) / slots);
-    QCOMPARE(waste["free"].toDouble(), 5 * 16 / slots);
+    const double pool_slots = 5 * 4 * 16;
+    QCOMPARE(waste["used"].toDouble(), (20 + 21 + 22 + 23 + 24) / pool_slots);
+    QCOMPARE(waste["reserved_for_later"].toDouble(), (4 + 3 + 2 + 1) / pool_slots);
+    QCOMPARE(waste["never_used"].toDouble(), 5 * (48 - 24) / pool_slots);
+    QCOMPARE(waste["free"].toDouble(), 5 * 16 / pool_slots);
     QCOMPARE(waste["used_of_held"].toDouble(), 110.0 / (5 * 48));
 }
 

@@ -262,10 +262,12 @@ void ReplayTest::refusedRequestsAreListed() {
 }
 
 void ReplayTest::cancelsAndPriorities() {
-    const QString file = requestFile(
-        "{\"arrival_ms\":0,\"prompt_tokens\":[1,2,3,4],\"max_tokens\":9}\n"
-        "{\"arrival_ms\":0,\"prompt_tokens\":[1,2,3,4],\"max_tokens\":9,\"cancel_ms\":2.5}\n"
-        "{\"arrival_ms\":2,\"prompt_tokens\":[1,2,3,4],\"max_tokens\":2,\"priority\":5}\n");
+    // Each takes the whole pool, 3 blocks of 4.
+    const QByteArray prompt = "\"prompt_tokens\":[1,2,3,4,5,6,7,8,9]";
+    const QString file =
+        requestFile("{\"arrival_ms\":0," + prompt + ",\"max_tokens\":4}\n" + "{\"arrival_ms\":0," +
+                    prompt + ",\"max_tokens\":4,\"cancel_ms\":2.5}\n" + "{\"arrival_ms\":2," +
+                    prompt + ",\"max_tokens\":2,\"priority\":5}\n");
     const CliResult result = replay(QStringList{"--requests", file, "--blocks", "3", "--block-size",
                                                 "4", "--ignore-eos", "--json"} +
                                     kVirtual);

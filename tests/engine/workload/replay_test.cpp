@@ -175,10 +175,10 @@ class ReplayTest : public QObject {
 
     void cancelsAreObeyed() {
         std::vector<TraceRequest> trace = {
-            requestOf(0, 4, 8),   // takes the pool
-            requestOf(0, 4, 8),   // cancelled while it waits
-            requestOf(0, 4, 2),   // cancelled after its end
-            requestOf(20, 4, 8),  // cancelled while it runs
+            requestOf(0, 9, 4),   // takes the pool of 3 blocks
+            requestOf(0, 9, 4),   // cancelled while it waits
+            requestOf(0, 9, 2),   // cancelled after its end
+            requestOf(20, 9, 4),  // cancelled while it runs
         };
         trace[0].cancel_ms = 1000;
         trace[1].cancel_ms = 2.5;
@@ -189,7 +189,7 @@ class ReplayTest : public QObject {
         QCOMPARE(result.num_cancelled, int64_t{2});
         const auto& requests = result.requests;
         QVERIFY(requests[0].status == ReplayStatus::kFinished);
-        QCOMPARE(requests[0].timings.num_sampled, 8);
+        QCOMPARE(requests[0].timings.num_sampled, 4);
         QVERIFY(requests[1].status == ReplayStatus::kCancelled);
         QVERIFY(!requests[1].timings.admitted_ms);
         QVERIFY(isNear(requests[1].timings.finished_ms, 3));  // the next step's start
@@ -204,8 +204,8 @@ class ReplayTest : public QObject {
 
     // A pool for one: the later request that is more important takes it from who runs.
     void prioritiesGoFirst() {
-        std::vector<TraceRequest> trace = {requestOf(0, 4, 9), requestOf(0, 4, 2),
-                                           requestOf(2, 4, 2)};
+        std::vector<TraceRequest> trace = {requestOf(0, 9, 4), requestOf(0, 9, 2),
+                                           requestOf(2, 9, 2)};
         trace[2].priority = 5;
         const ReplayResult result = accounts(trace, optionsOf(3));
         const auto& requests = result.requests;
