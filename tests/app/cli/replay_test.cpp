@@ -458,14 +458,16 @@ void ReplayTest::traceIsWrittenAndIntact() {
 // One latent a token, sliding windows, weights that the table does not know.
 void ReplayTest::everyModelOfTheTable() {
     const QStringList few = {"replay", "--no-weights", "--poisson", "5", "--count", "5", "--json"};
-    const CliResult latent = runCli(few + QStringList{"--model", "deepseek-v3", "--vram", "2TB"});
+    const QStringList weights = {"--weights-bytes", "1342000000000"};
+    const CliResult latent =
+        runCli(few + QStringList{"--model", "deepseek-v3", "--vram", "2TB"} + weights);
     KVLAB_VERIFY_SUCCESS(latent);
     const QJsonObject pool = latent.json()["pool"].toObject();
     QCOMPARE(pool["device_bytes"].toInteger(), pool["blocks"].toInteger() * 16 * 61 * 576 * 2);
     KVLAB_VERIFY_REFUSAL(runCli(few + QStringList{"--model", "deepseek-v3", "--kv-dtype", "int8"}),
                          1);
     // 1.3 TB of weights leave nothing of 640 GB.
-    const CliResult too_large = runCli(few + QStringList{"--model", "deepseek-v3"});
+    const CliResult too_large = runCli(few + QStringList{"--model", "deepseek-v3"} + weights);
     KVLAB_VERIFY_REFUSAL(too_large, 2);
     QVERIFY(too_large.err.contains("no block fits"));
     const CliResult windowed = runCli(few + QStringList{"--model", "mistral-7b-v0.1"});
