@@ -11,7 +11,6 @@ namespace {
 }  // namespace
 
 extern const VectorPaths kVectorPaths_avx2;
-const VectorPaths kVectorPaths_avx2{"avx2", widen, dequantise, dot,
-                                    axpy,   scale, matmulTile, kTileRows};
+const VectorPaths kVectorPaths_avx2 = pathsNamed("avx2");
 
 }  // namespace kvlab

@@ -11,7 +11,6 @@ namespace {
 }  // namespace
 
 extern const VectorPaths kVectorPaths_avx512;
-const VectorPaths kVectorPaths_avx512{"avx512", widen, dequantise, dot,
-                                      axpy,     scale, matmulTile, kTileRows};
+const VectorPaths kVectorPaths_avx512 = pathsNamed("avx512");
 
 }  // namespace kvlab

@@ -11,7 +11,6 @@ namespace {
 }  // namespace
 
 extern const VectorPaths kVectorPaths_baseline;
-const VectorPaths kVectorPaths_baseline{"baseline", widen, dequantise, dot,
-                                        axpy,       scale, matmulTile, kTileRows};
+const VectorPaths kVectorPaths_baseline = pathsNamed("baseline");
 
 }  // namespace kvlab

@@ -23,12 +23,19 @@ struct VectorPaths {
     // block.
     void (*dequantise)(const void* src, TensorType type, int64_t num_values, float* dst);
 
-    // sum_k a[k] * b[k]; n is a multiple of 16.
-    float (*dot)(const float* a, const float* b, int n);
+    // out[i] = sum_k a[k] * rows[i][k], i < num_rows, over stored K (int8 without its scale); n is
+    // a multiple of 16. Widened in registers: the same bits as over f32 rows widened before.
+    void (*dotRows)(
+        const float* a, const void* const* rows, DataType dtype, int num_rows, int n, float* out);
 
-    // out[i] += weight * v[i]; n is a multiple of 16.
-    void (*axpy)(float* out, const float* v, float weight, int n);
-    // out[i] *= weight
+    // out[k] += weights[i] * rows[i][k], row after row; n is a multiple of 16. Likewise.
+    void (*axpyRows)(float* out,
+                     const void* const* rows,
+                     DataType dtype,
+                     const float* weights,
+                     int num_rows,
+                     int n);
+    // out[i] *= weight; n is a multiple of 16.
     void (*scale)(float* out, float weight, int n);
 
     // output[r * output_stride + o] (+)= sum_k input[r * num_inputs + k] * weight[o, k] for all
@@ -45,6 +52,13 @@ struct VectorPaths {
                        int64_t output_stride,
                        bool accumulate);
     int tile_rows;  // rows that share one widening of a weight in matmulTile
+
+    // What this path reaches at best, for the bench's floors: multiply-adds on registers alone
+    // (multiply_adds_a_round of them a round), and a read of memory from one end to the other
+    // (num_bytes a multiple of 256). They return what keeps the loops from being dropped.
+    float (*multiplyAddLoop)(int64_t num_rounds);
+    int multiply_adds_a_round;
+    float (*readLoop)(const void* memory, int64_t num_bytes);
 };
 
 const VectorPaths& vectorPaths();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // For processors other than x86-64: the same sums in the same order, in plain loops.
 #include <cstdint>
+#include <vector>
 
 #include "kernels/cpu/vector_paths.h"
 #include "kernels/half.h"
@@ -75,19 +76,27 @@ void dequantise(const void* src, TensorType type, int64_t num_values, float* dst
     for (int64_t k = 0; k < num_values; ++k) dst[k] = stored(row, type, k);
 }
 
-float dot(const float* a, const float* b, int n) {
-    float sum[kVectorLanes] = {};
-    for (int k = 0; k < n; k += kVectorLanes) {
-        for (int lane = 0; lane < kVectorLanes; ++lane) sum[lane] += a[k + lane] * b[k + lane];
+void dotRows(
+    const float* a, const void* const* rows, DataType type, int num_rows, int n, float* out) {
+    std::vector<float> row(static_cast<size_t>(n));
+    for (int i = 0; i < num_rows; ++i) {
+        widen(rows[i], type, n, row.data());
+        float sum[kVectorLanes] = {};
+        for (int k = 0; k < n; ++k) sum[k % kVectorLanes] += a[k] * row[static_cast<size_t>(k)];
+        for (int width = kVectorLanes / 2; width > 0; width /= 2) {
+            for (int lane = 0; lane < width; ++lane) sum[lane] += sum[lane + width];
+        }
+        out[i] = sum[0];
     }
-    for (int width = kVectorLanes / 2; width > 0; width /= 2) {
-        for (int lane = 0; lane < width; ++lane) sum[lane] += sum[lane + width];
-    }
-    return sum[0];
 }
 
-void axpy(float* out, const float* v, float weight, int n) {
-    for (int i = 0; i < n; ++i) out[i] += weight * v[i];
+void axpyRows(
+    float* out, const void* const* rows, DataType type, const float* weights, int num_rows, int n) {
+    std::vector<float> row(static_cast<size_t>(n));
+    for (int i = 0; i < num_rows; ++i) {
+        widen(rows[i], type, n, row.data());
+        for (int k = 0; k < n; ++k) out[k] += weights[i] * row[static_cast<size_t>(k)];
+    }
 }
 
 void scale(float* out, float weight, int n) {
@@ -120,10 +129,35 @@ void matmulTile(const float* input,
     }
 }
 
+constexpr int kPeakSums = 32;
+
+float multiplyAddLoop(int64_t num_rounds) {
+    float sum[kPeakSums];
+    for (int c = 0; c < kPeakSums; ++c) sum[c] = static_cast<float>(c);
+    for (int64_t i = 0; i < num_rounds; ++i) {
+        for (int c = 0; c < kPeakSums; ++c) sum[c] = sum[c] * 0.5f + 0.5f;
+    }
+    float total = 0.f;
+    for (int c = 0; c < kPeakSums; ++c) total += sum[c];
+    return total;
+}
+
+float readLoop(const void* memory, int64_t num_bytes) {
+    const float* values = static_cast<const float*>(memory);
+    float sum[kVectorLanes] = {};
+    for (int64_t i = 0; i + kVectorLanes <= num_bytes / 4; i += kVectorLanes) {
+        for (int lane = 0; lane < kVectorLanes; ++lane) sum[lane] += values[i + lane];
+    }
+    float total = 0.f;
+    for (int lane = 0; lane < kVectorLanes; ++lane) total += sum[lane];
+    return total;
+}
+
 }  // namespace
 
 extern const VectorPaths kVectorPaths_portable;
-const VectorPaths kVectorPaths_portable{"portable", widen, dequantise, dot,
-                                        axpy,       scale, matmulTile, 1};
+const VectorPaths kVectorPaths_portable{"portable",      widen,     dequantise, dotRows,
+                                        axpyRows,        scale,     matmulTile, 1,
+                                        multiplyAddLoop, kPeakSums, readLoop};
 
 }  // namespace kvlab

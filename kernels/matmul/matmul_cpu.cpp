@@ -10,13 +10,17 @@ namespace kvlab {
 
 namespace {
 
-// Weight rows widened together: as many as leave the tile in the second-level cache.
-constexpr int kMostTileRows = 16;
+// Weight rows widened together: as many as leave the tile in the second-level cache, and a whole
+// number of the groups that a vector path multiplies at once.
+constexpr int kFewestTileRows = 12;
+constexpr int kMostTileRows = 24;
 constexpr int kTileValues = 1 << 15;        // 128 KiB of f32
-constexpr int64_t kWorkPerChunk = 1 << 18;  // multiply-adds that are worth waking a thread
+constexpr int64_t kWorkPerChunk = 1 << 15;  // multiply-adds that are worth handing to a thread
+constexpr int kChunksPerThread = 4;         // so that a thread that is held up leaves little behind
 
 int tileOutputs(int num_inputs) {
-    return std::clamp(kTileValues / num_inputs / 4 * 4, 4, kMostTileRows);
+    return std::clamp(kTileValues / num_inputs / kFewestTileRows * kFewestTileRows, kFewestTileRows,
+                      kMostTileRows);
 }
 
 }  // namespace
@@ -42,7 +46,9 @@ void matmulCpu(const MatmulParams& p, ExecutionContext& context) {
     const int tile_outputs = tileOutputs(padded);
     const int64_t num_tiles = (p.num_outputs + tile_outputs - 1) / tile_outputs;
     const int64_t work_per_tile = int64_t{tile_outputs} * padded * p.num_rows;
-    const int64_t chunk = std::max<int64_t>(1, kWorkPerChunk / std::max<int64_t>(work_per_tile, 1));
+    const int64_t chunk =
+        std::max({int64_t{1}, kWorkPerChunk / std::max<int64_t>(work_per_tile, 1),
+                  num_tiles / (kChunksPerThread * int64_t{context.threads->numThreads()})});
     context.threads->parallelFor(num_tiles, chunk, [&](int64_t begin, int64_t end) {
         thread_local std::vector<float> widened;
         if (!in_registers) widened.assign(static_cast<size_t>(tile_outputs) * padded, 0.f);

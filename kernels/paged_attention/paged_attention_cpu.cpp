@@ -15,6 +15,8 @@ namespace {
 // Rows of one sequence that walk the cache together, so that a tile of K and V is widened once for
 // all of them. Each row keeps its own sums in its own order: grouping never changes a result.
 constexpr int kMaxGroupRows = 16;
+// Up to so many (row, head) pairs widen each for itself, in registers.
+constexpr int kWidenForFew = 4;
 
 struct RowGroup {
     int first_row;
@@ -38,18 +40,24 @@ struct Scratch {
     std::vector<float> query;   // [rows * group_size, padded]
     std::vector<float> output;  // [rows * group_size, padded]
     std::vector<OnlineSoftmax> softmax;
-    std::vector<float> key;    // [kAttentionTile, padded]; int8 without the scale
+    std::vector<float> key;    // [kAttentionTile, padded]; only where rows are widened first
     std::vector<float> value;  // [kAttentionTile, padded]
+    // A tile of the cache: where its rows lie, stored or widened (int8 without the scale).
+    const void* key_rows[kAttentionTile];
+    const void* value_rows[kAttentionTile];
     float key_scale[kAttentionTile];
     float value_scale[kAttentionTile];
 };
 
-// K or V of one position, widened; returns the factor that is still to be applied. One factor per
-// score and weight is cheaper than one per value, and 1 changes no bit.
-float loadRow(const VectorPaths& paths, const PagedKvView& kv, int64_t row_idx, float* values) {
-    const std::byte* stored = kv.data + row_idx * kv.head_dim * dataTypeBytes(kv.dtype);
-    paths.widen(stored, kv.dtype, kv.head_dim, values);
-    return kv.dtype == DataType::kInt8 ? kv.scales()[row_idx] : 1.f;
+// K or V of one position. The scale is a factor that is still to be applied: one per score and
+// weight is cheaper than one per value, and 1 changes no bit.
+void findRow(
+    const PagedKvView& kv, int64_t row_idx, float* widened, const void*& row, float& scale) {
+    row = kv.data + row_idx * kv.head_dim * dataTypeBytes(kv.dtype);
+    scale = kv.dtype == DataType::kInt8 ? kv.scales()[row_idx] : 1.f;
+    if (widened == nullptr) return;
+    vectorPaths().widen(row, kv.dtype, kv.head_dim, widened);
+    row = widened;
 }
 
 void attendGroup(const PagedAttentionParams& p,
@@ -67,8 +75,12 @@ void attendGroup(const PagedAttentionParams& p,
     scratch.query.assign(static_cast<size_t>(num_states) * padded, 0.f);
     scratch.output.assign(static_cast<size_t>(num_states) * padded, 0.f);
     scratch.softmax.assign(static_cast<size_t>(num_states), OnlineSoftmax{});
-    scratch.key.assign(static_cast<size_t>(kAttentionTile) * padded, 0.f);
-    scratch.value.assign(static_cast<size_t>(kAttentionTile) * padded, 0.f);
+    const bool widens_first = num_states > kWidenForFew || padded != head_dim;
+    const DataType row_type = widens_first ? DataType::kF32 : p.kv.dtype;
+    if (widens_first) {
+        scratch.key.assign(static_cast<size_t>(kAttentionTile) * padded, 0.f);
+        scratch.value.assign(static_cast<size_t>(kAttentionTile) * padded, 0.f);
+    }
 
     int longest = 0;
     int first = std::numeric_limits<int>::max();  // position that any row sees
@@ -91,17 +103,24 @@ void attendGroup(const PagedAttentionParams& p,
     for (int tile_begin = first / kAttentionTile * kAttentionTile; tile_begin < longest;
          tile_begin += kAttentionTile) {
         const int tile_len = std::min(kAttentionTile, longest - tile_begin);
-        for (int j = std::max(0, first - tile_begin); j < tile_len; ++j) {
+        for (int j = std::max(0, first - tile_begin); j < tile_len;) {
             const int position = tile_begin + j;
+            const int offset = position % p.kv.block_size;
             const int64_t slot =
-                static_cast<int64_t>(table[position / p.kv.block_size]) * p.kv.block_size +
-                position % p.kv.block_size;
-            scratch.key_scale[j] =
-                loadRow(paths, p.kv, p.kv.rowIndex(p.layer, PagedKvView::kKey, slot, kv_head),
-                        scratch.key.data() + int64_t{j} * padded);
-            scratch.value_scale[j] =
-                loadRow(paths, p.kv, p.kv.rowIndex(p.layer, PagedKvView::kValue, slot, kv_head),
-                        scratch.value.data() + int64_t{j} * padded);
+                static_cast<int64_t>(table[position / p.kv.block_size]) * p.kv.block_size + offset;
+            int64_t key_row = p.kv.rowIndex(p.layer, PagedKvView::kKey, slot, kv_head);
+            int64_t value_row = p.kv.rowIndex(p.layer, PagedKvView::kValue, slot, kv_head);
+            const int block_end = std::min(tile_len, j + p.kv.block_size - offset);
+            for (; j < block_end; ++j) {
+                findRow(p.kv, key_row,
+                        widens_first ? scratch.key.data() + int64_t{j} * padded : nullptr,
+                        scratch.key_rows[j], scratch.key_scale[j]);
+                findRow(p.kv, value_row,
+                        widens_first ? scratch.value.data() + int64_t{j} * padded : nullptr,
+                        scratch.value_rows[j], scratch.value_scale[j]);
+                key_row += p.kv.num_kv_heads;
+                value_row += p.kv.num_kv_heads;
+            }
         }
         for (int state_idx = 0; state_idx < num_states; ++state_idx) {
             const int row = group.first_row + state_idx / group_size;
@@ -114,11 +133,12 @@ void attendGroup(const PagedAttentionParams& p,
             OnlineSoftmax& softmax = scratch.softmax[static_cast<size_t>(state_idx)];
 
             float scores[kAttentionTile];
+            float weights[kAttentionTile];
+            paths.dotRows(query, scratch.key_rows + begin, row_type, end - begin, padded,
+                          scores + begin);
             float tile_max = -INFINITY;
             for (int j = begin; j < end; ++j) {
-                scores[j] = p.scale *
-                            paths.dot(query, scratch.key.data() + int64_t{j} * padded, padded) *
-                            scratch.key_scale[j];
+                scores[j] = p.scale * scores[j] * scratch.key_scale[j];
                 tile_max = std::max(tile_max, scores[j]);
             }
             const float rescale = softmax.raise(tile_max);
@@ -127,9 +147,10 @@ void attendGroup(const PagedAttentionParams& p,
             for (int j = begin; j < end; ++j) {
                 const float weight = softmax.weight(scores[j]);
                 tile_sum += weight;
-                paths.axpy(output, scratch.value.data() + int64_t{j} * padded,
-                           weight * scratch.value_scale[j], padded);
+                weights[j] = weight * scratch.value_scale[j];
             }
+            paths.axpyRows(output, scratch.value_rows + begin, row_type, weights + begin,
+                           end - begin, padded);
             softmax.sum += tile_sum;
         }
     }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "kernels/cpu/thread_pool.h"
@@ -7,32 +9,70 @@
 
 namespace kvlab {
 
-// Angles in double: at position 2,000 a float angle is already wrong in its fourth digit.
-void ropeCpu(const RopeParams& p, ExecutionContext& context) {
-    const int num_pairs = p.rope_dim / 2;
-    std::vector<double> frequency(static_cast<size_t>(num_pairs));
-    for (int i = 0; i < num_pairs; ++i) {
-        frequency[static_cast<size_t>(i)] =
-            std::pow(static_cast<double>(p.base), -2.0 * i / p.rope_dim) * p.scale /
-            (p.divisors == nullptr ? 1. : p.divisors[i]);
+namespace {
+
+// Cosine and sine of every (token, pair). Queries and keys of all layers turn by the same angles,
+// and these cost more than the turning: the caller's last ones are kept.
+struct Turns {
+    float base = 0;
+    float scale = 0;
+    int num_pairs = 0;
+    std::vector<float> divisors;
+    std::vector<int32_t> positions;
+    std::vector<float> values;  // [num_tokens, num_pairs, 2]
+
+    // Angles in double: at position 2,000 a float angle is already wrong in its fourth digit.
+    void make(const RopeParams& p) {
+        const int wanted_pairs = p.rope_dim / 2;
+        const auto same = [](const auto& kept, const auto* wanted, int count) {
+            return kept.size() == static_cast<size_t>(count) &&
+                   std::equal(kept.begin(), kept.end(), wanted);
+        };
+        if (base == p.base && scale == p.scale && num_pairs == wanted_pairs &&
+            same(divisors, p.divisors, p.divisors == nullptr ? 0 : wanted_pairs) &&
+            same(positions, p.positions, p.num_tokens)) {
+            return;
+        }
+        base = p.base;
+        scale = p.scale;
+        num_pairs = wanted_pairs;
+        divisors.assign(p.divisors, p.divisors + (p.divisors == nullptr ? 0 : num_pairs));
+        positions.assign(p.positions, p.positions + p.num_tokens);
+        std::vector<double> frequency(static_cast<size_t>(num_pairs));
+        for (int i = 0; i < num_pairs; ++i) {
+            frequency[static_cast<size_t>(i)] =
+                std::pow(static_cast<double>(p.base), -2.0 * i / p.rope_dim) * p.scale /
+                (p.divisors == nullptr ? 1. : p.divisors[i]);
+        }
+        values.clear();
+        for (int token = 0; token < p.num_tokens; ++token) {
+            for (const double turn : frequency) {
+                const double angle = p.positions[token] * turn;
+                values.push_back(static_cast<float>(std::cos(angle)));
+                values.push_back(static_cast<float>(std::sin(angle)));
+            }
+        }
     }
+};
+
+}  // namespace
+
+void ropeCpu(const RopeParams& p, ExecutionContext& context) {
+    thread_local Turns turns;
+    turns.make(p);
+    const float* values = turns.values.data();  // the threads have turns of their own
+    const int num_pairs = p.rope_dim / 2;
     const bool half_split = p.style == RopeStyle::kHalfSplit;
     const int step = half_split ? 1 : 2;             // from one pair to the next
     const int partner = half_split ? num_pairs : 1;  // from one value of a pair to the other
-    context.threads->parallelFor(p.num_tokens, 16, [&](int64_t begin, int64_t end) {
-        thread_local std::vector<float> turn;  // [num_pairs, 2]: cosine, sine
-        turn.resize(static_cast<size_t>(num_pairs) * 2);
+    context.threads->parallelFor(p.num_tokens, 4, [&](int64_t begin, int64_t end) {
         for (int64_t token = begin; token < end; ++token) {
-            for (int i = 0; i < num_pairs; ++i) {
-                const double angle = p.positions[token] * frequency[static_cast<size_t>(i)];
-                turn[static_cast<size_t>(2 * i)] = static_cast<float>(std::cos(angle));
-                turn[static_cast<size_t>(2 * i + 1)] = static_cast<float>(std::sin(angle));
-            }
+            const float* turn = values + token * num_pairs * 2;
             for (int head = 0; head < p.num_heads; ++head) {
                 float* pair = p.data + (token * p.num_heads + head) * p.head_dim;
                 for (int i = 0; i < num_pairs; ++i, pair += step) {
-                    const float cosine = turn[static_cast<size_t>(2 * i)];
-                    const float sine = turn[static_cast<size_t>(2 * i + 1)];
+                    const float cosine = turn[2 * i];
+                    const float sine = turn[2 * i + 1];
                     const float x = pair[0];
                     const float y = pair[partner];
                     pair[0] = x * cosine - y * sine;
