@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "kernels/cpu/thread_pool.h"
@@ -23,21 +24,30 @@ int tileOutputs(int num_inputs) {
                       kMostTileRows);
 }
 
+// `count` zeros that begin on a cache line: a vector that straddles two costs two reads.
+float* alignedZeros(std::vector<float>& storage, size_t count) {
+    constexpr uintptr_t kLine = 64;
+    storage.assign(count + kLine / sizeof(float), 0.f);
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(storage.data());
+    return storage.data() + ((begin + kLine - 1) / kLine * kLine - begin) / sizeof(float);
+}
+
 }  // namespace
 
 void matmulCpu(const MatmulParams& p, ExecutionContext& context) {
     const VectorPaths& paths = vectorPaths();
     const int padded = paddedToLanes(p.num_inputs);
     const float* input = p.input;
-    std::vector<float> padded_input;
-    if (padded != p.num_inputs) {
+    thread_local std::vector<float> copied_input;
+    if (padded != p.num_inputs || p.num_rows > 1) {
         // Zeros in the missing lanes leave every sum as it is.
-        padded_input.assign(static_cast<size_t>(p.num_rows) * padded, 0.f);
+        float* copied = alignedZeros(copied_input,
+                                     static_cast<size_t>(p.num_rows) * static_cast<size_t>(padded));
         for (int r = 0; r < p.num_rows; ++r) {
             std::copy_n(p.input + static_cast<int64_t>(r) * p.num_inputs, p.num_inputs,
-                        padded_input.data() + static_cast<int64_t>(r) * padded);
+                        copied + static_cast<int64_t>(r) * padded);
         }
-        input = padded_input.data();
+        input = copied;
     }
     const int64_t stored_row_bytes = tensorBytes(p.type, p.num_inputs);
     // Worth a copy only when several groups of rows meet it.
@@ -50,8 +60,10 @@ void matmulCpu(const MatmulParams& p, ExecutionContext& context) {
         std::max({int64_t{1}, kWorkPerChunk / std::max<int64_t>(work_per_tile, 1),
                   num_tiles / (kChunksPerThread * int64_t{context.threads->numThreads()})});
     context.threads->parallelFor(num_tiles, chunk, [&](int64_t begin, int64_t end) {
-        thread_local std::vector<float> widened;
-        if (!in_registers) widened.assign(static_cast<size_t>(tile_outputs) * padded, 0.f);
+        thread_local std::vector<float> storage;
+        float* widened = in_registers ? nullptr
+                                      : alignedZeros(storage, static_cast<size_t>(tile_outputs) *
+                                                                  static_cast<size_t>(padded));
         for (int64_t tile = begin; tile < end; ++tile) {
             const int first = static_cast<int>(tile) * tile_outputs;
             const int count = std::min(tile_outputs, p.num_outputs - first);
@@ -69,9 +81,9 @@ void matmulCpu(const MatmulParams& p, ExecutionContext& context) {
             if (!in_registers) {
                 for (int o = 0; o < count; ++o) {
                     paths.dequantise(stored + o * stored_row_bytes, p.type, p.num_inputs,
-                                     widened.data() + static_cast<int64_t>(o) * padded);
+                                     widened + static_cast<int64_t>(o) * padded);
                 }
-                weight = widened.data();
+                weight = widened;
                 type = TensorType::kF32;
                 row_bytes = int64_t{padded} * static_cast<int64_t>(sizeof(float));
             }
