@@ -281,10 +281,15 @@ struct Engine::Impl {
                 draws.push_back({child, row.logits});
             }
         }
+        // Over a large vocabulary a draw takes as long as a layer, and none depends on another.
+        std::vector<SampledToken> sampled(draws.size());
+        executor->forEach(static_cast<int>(draws.size()), [&](int i) {
+            const Row& row = draws[static_cast<size_t>(i)];
+            sampled[static_cast<size_t>(i)] = draw(*row.sequence, row.logits);
+        });
         const double now_ms = clock->nowMs();
-        for (const Row& row : draws) {
-            const SampledToken sampled = draw(*row.sequence, row.logits);
-            addToken(*row.sequence, sampled.token, sampled.log_probability, now_ms);
+        for (size_t i = 0; i < draws.size(); ++i) {
+            addToken(*draws[i].sequence, sampled[i].token, sampled[i].log_probability, now_ms);
         }
         for (const Row& row : draws) finishIfDone(*row.sequence);
     }

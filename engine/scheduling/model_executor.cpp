@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <exception>
 #include <unordered_set>
 
 #include "engine/backend/timed_backend.h"
 #include "engine/model/transformer.h"
 #include "engine/scheduling/step_executor.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace kvlab {
 
@@ -68,6 +70,24 @@ class ModelExecutor : public StepExecutor {
 
     const float* logits(int idx) const override {
         return logits_ + int64_t{idx} * weights_->config.vocab_size;
+    }
+
+    void forEach(int count, const std::function<void(int)>& fn) override {
+        ThreadPool* threads = backend_.context().threads;
+        if (threads == nullptr) return StepExecutor::forEach(count, fn);
+        std::vector<std::exception_ptr> failures(static_cast<size_t>(count));
+        threads->parallelFor(count, 1, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                try {
+                    fn(static_cast<int>(i));
+                } catch (...) {
+                    failures[static_cast<size_t>(i)] = std::current_exception();
+                }
+            }
+        });
+        for (const std::exception_ptr& failure : failures) {
+            if (failure) std::rethrow_exception(failure);
+        }
     }
 
   private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,11 @@ class StepExecutor {
     // Logits of the idx-th row that wants them, [vocab_size], until the next run(); null without a
     // model.
     virtual const float* logits(int idx) const = 0;
+
+    // fn(i) for all i < count, in any order or at the same time. What they throw: the lowest i's.
+    virtual void forEach(int count, const std::function<void(int)>& fn) {
+        for (int i = 0; i < count; ++i) fn(i);
+    }
 };
 
 // What the planned step does; `stats` knows its attention bytes already.
