@@ -362,7 +362,7 @@ float randomNormal(uint64_t seed, uint64_t tensor_idx, uint64_t element_idx) {
 
 std::shared_ptr<const ModelWeights> ModelWeights::fromGguf(std::shared_ptr<const GgufFile> file) {
     std::shared_ptr<ModelWeights> weights = GgufModelReader(file).read();
-    weights->sha256 = file->sha256();
+    weights->file = std::move(file);
     return weights;
 }
 

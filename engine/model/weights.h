@@ -43,17 +43,21 @@ struct ModelWeights {
     ModelConfig config;
     WeightMatrix token_embedding;  // [vocab_size, embedding_dim]
     std::vector<LayerWeights> layers;
-    WeightMatrix output_norm;             // [embedding_dim]
-    WeightMatrix output;                  // [vocab_size, embedding_dim]
-    std::shared_ptr<const void> storage;  // keeps the mapped file or the generated numbers alive
-    std::string sha256;                   // of the file; "" for generated weights
+    WeightMatrix output_norm;              // [embedding_dim]
+    WeightMatrix output;                   // [vocab_size, embedding_dim]
+    std::shared_ptr<const void> storage;   // keeps the mapped file or the generated numbers alive
+    std::shared_ptr<const GgufFile> file;  // empty for generated weights
+
+    // Hexadecimal SHA-256 of the file; "" for generated weights. The first call reads the whole
+    // file, so only what writes the name down asks for it.
+    std::string sha256() const { return file ? file->sha256() : std::string(); }
 
     // Throws kBadFile when a key or tensor is missing or impossible, or a tensor's shape
     // contradicts the configuration (names the tensor and both shapes); kUnsupported for another
     // architecture or RoPE scaling, which it names, and for what this engine would otherwise leave
     // out silently (other biases, experts). Matrices stay in the mapped file.
     static std::shared_ptr<const ModelWeights> fromGguf(std::shared_ptr<const GgufFile> file);
-    // The configuration alone, after the same checks; does not read the whole file for its hash.
+    // The configuration alone, after the same checks.
     static ModelConfig configOf(std::shared_ptr<const GgufFile> file);
     // Random weights of a given shape for tests and benchmarks: matrices of mean 0 and variance
     // 1/fan-in (normal but for the far tails) stored as `type`, norm vectors near 1, biases (where

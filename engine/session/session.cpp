@@ -116,7 +116,8 @@ RunInfo infoOf(const RunConfig& config, const Engine& engine, const ModelWeights
     RunInfo info;
     info.model = engine.model();
     info.model.name = oneLine(info.model.name);
-    info.model_sha256 = weights.sha256;
+    // Only a trace keeps it, and it means reading all of the file.
+    if (!config.trace_path.empty()) info.model_sha256 = weights.sha256();
     info.cache = engine.config().cache;
     info.sampling = config.requests.front().sampling;
     info.num_samples = config.requests.front().num_samples;

@@ -261,7 +261,7 @@ struct StepTrace {
 // What a run was: the first record of a trace.
 struct RunInfo {
     ModelConfig model;
-    std::string model_sha256;  // of the file; "" for generated weights
+    std::string model_sha256;  // of the file; "": generated weights, or a run without a trace
     CacheConfig cache;
     SamplingParams sampling;
     int num_samples = 1;
