@@ -20,5 +20,9 @@ struct EmbeddingParams {
 };
 
 void embeddingCpu(const EmbeddingParams& params, ExecutionContext& context);
+// Through kernels/simt: the CUDA source, run thread block by thread block on the CPU.
+void embeddingSimt(const EmbeddingParams& params, ExecutionContext& context);
+// Pointers are device memory. Present when KVLAB_CUDA is on.
+void embeddingCuda(const EmbeddingParams& params, ExecutionContext& context);
 
 }  // namespace kvlab

@@ -35,5 +35,9 @@ struct MatmulParams {
 constexpr int kMatmulLanes = 16;
 
 void matmulCpu(const MatmulParams& params, ExecutionContext& context);
+// Through kernels/simt: the CUDA source, run thread block by thread block on the CPU.
+void matmulSimt(const MatmulParams& params, ExecutionContext& context);
+// Pointers are device memory. Present when KVLAB_CUDA is on.
+void matmulCuda(const MatmulParams& params, ExecutionContext& context);
 
 }  // namespace kvlab

@@ -17,5 +17,9 @@ struct RmsNormParams {
 };
 
 void rmsNormCpu(const RmsNormParams& params, ExecutionContext& context);
+// Through kernels/simt: the CUDA source, run thread block by thread block on the CPU.
+void rmsNormSimt(const RmsNormParams& params, ExecutionContext& context);
+// Pointers are device memory. Present when KVLAB_CUDA is on.
+void rmsNormCuda(const RmsNormParams& params, ExecutionContext& context);
 
 }  // namespace kvlab

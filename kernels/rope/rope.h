@@ -34,5 +34,9 @@ struct RopeParams {
 };
 
 void ropeCpu(const RopeParams& params, ExecutionContext& context);
+// Through kernels/simt: the CUDA source, run thread block by thread block on the CPU.
+void ropeSimt(const RopeParams& params, ExecutionContext& context);
+// Pointers are device memory. Present when KVLAB_CUDA is on.
+void ropeCuda(const RopeParams& params, ExecutionContext& context);
 
 }  // namespace kvlab

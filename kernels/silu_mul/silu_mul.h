@@ -17,5 +17,9 @@ struct SiluMulParams {
 };
 
 void siluMulCpu(const SiluMulParams& params, ExecutionContext& context);
+// Through kernels/simt: the CUDA source, run thread block by thread block on the CPU.
+void siluMulSimt(const SiluMulParams& params, ExecutionContext& context);
+// Pointers are device memory. Present when KVLAB_CUDA is on.
+void siluMulCuda(const SiluMulParams& params, ExecutionContext& context);
 
 }  // namespace kvlab
