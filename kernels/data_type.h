@@ -6,6 +6,12 @@
 #include <optional>
 #include <string_view>
 
+#if defined(__CUDACC__)
+#define KVLAB_HOST_DEVICE __host__ __device__
+#else
+#define KVLAB_HOST_DEVICE
+#endif
+
 namespace kvlab {
 
 // Storage types of weights and of K/V; kInt8 of K/V only, with a scale per row (int8_row.h).

@@ -6,12 +6,6 @@
 
 #include "kernels/data_type.h"
 
-#if defined(__CUDACC__)
-#define KVLAB_HOST_DEVICE __host__ __device__
-#else
-#define KVLAB_HOST_DEVICE
-#endif
-
 namespace kvlab {
 
 // The paged pool as kernels see it. This is the one place that names its layout:

@@ -28,7 +28,7 @@ constexpr TensorType kAllTensorTypes[] = {TensorType::kF32,  TensorType::kF16,  
                                           TensorType::kQ6_K};
 
 // Values that share one block; 1 for the plain types.
-constexpr int tensorBlockValues(TensorType type) {
+KVLAB_HOST_DEVICE constexpr int tensorBlockValues(TensorType type) {
     switch (type) {
         case TensorType::kF32:
         case TensorType::kF16:
@@ -44,7 +44,7 @@ constexpr int tensorBlockValues(TensorType type) {
     return 1;
 }
 
-constexpr int tensorBlockBytes(TensorType type) {
+KVLAB_HOST_DEVICE constexpr int tensorBlockBytes(TensorType type) {
     switch (type) {
         case TensorType::kF32:
             return 4;
@@ -64,11 +64,13 @@ constexpr int tensorBlockBytes(TensorType type) {
 }
 
 // Bytes of `num_values` values, a multiple of tensorBlockValues.
-constexpr int64_t tensorBytes(TensorType type, int64_t num_values) {
+KVLAB_HOST_DEVICE constexpr int64_t tensorBytes(TensorType type, int64_t num_values) {
     return num_values / tensorBlockValues(type) * tensorBlockBytes(type);
 }
 
-constexpr bool isQuantised(TensorType type) { return tensorBlockValues(type) > 1; }
+KVLAB_HOST_DEVICE constexpr bool isQuantised(TensorType type) {
+    return tensorBlockValues(type) > 1;
+}
 
 // As model files and their tools spell it.
 constexpr const char* tensorTypeName(TensorType type) {

@@ -19,6 +19,8 @@ namespace kvlab {
 // (tensor_type.h): kMatmulLanes partial sums over k mod kMatmulLanes, added pairwise in a fixed
 // tree, then added to the bias or the output, whatever the number of rows, the row, the threads or
 // the way of widening.
+// CUDA: not promised; the number of rows chooses the kernel. The same call gives the same bits: no
+// sum depends on which thread comes first. With quantised weights the input is 16-byte aligned.
 struct MatmulParams {
     const float* input = nullptr;  // [num_rows, num_inputs]
     const void* weight = nullptr;  // [num_outputs, num_inputs], rows contiguous, of type `type`

@@ -6,7 +6,9 @@
 namespace kvlab {
 
 // output[r, i] = input[r, i] * weight[i] / sqrt(mean_j(input[r, j]^2) + epsilon)   (Zhang &
-// Sennrich 2019) Contract, CPU: batch-invariant; the sum of squares has one fixed order per row.
+// Sennrich 2019)
+// Contract: batch-invariant; the sum of squares has one fixed order per row, one on the CPU and
+// another, in f32, on CUDA, where it depends on `dim` and on whether the rows are 16-byte aligned.
 struct RmsNormParams {
     const float* input = nullptr;   // [num_rows, dim]
     const float* weight = nullptr;  // [dim]

@@ -19,14 +19,15 @@ enum class RopeStyle : uint8_t {
 //
 // `scale` below 1 stretches all pairs alike (linear interpolation, Chen et al. 2023); the divisors
 // stretch each by its own factor (Llama 3.1, `rope_freqs.weight` in its GGUF files). Values past
-// rope_dim stay. Contract: each pair on its own; never depends on batch or threads.
+// rope_dim stay. Contract: each pair on its own; never depends on batch or threads, on CUDA
+// neither.
 struct RopeParams {
     float* data = nullptr;               // [num_tokens, num_heads, head_dim]
     const int32_t* positions = nullptr;  // [num_tokens]
     int num_tokens = 0;
     int num_heads = 0;
     int head_dim = 0;
-    int rope_dim = 0;  // even, <= head_dim
+    int rope_dim = 0;  // even, <= head_dim; CUDA: <= 256
     float base = 10000.f;
     float scale = 1.f;
     const float* divisors = nullptr;  // [rope_dim / 2], above 0, or none: all 1

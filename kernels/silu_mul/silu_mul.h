@@ -8,7 +8,7 @@
 namespace kvlab {
 
 // output[i] = gate[i] / (1 + exp(-gate[i])) * up[i]   (SwiGLU, Shazeer 2020)
-// Contract: element by element; never depends on batch or threads.
+// Contract: element by element; never depends on batch or threads, on CUDA neither.
 struct SiluMulParams {
     const float* gate = nullptr;  // [num_values]
     const float* up = nullptr;    // [num_values]

@@ -14,7 +14,7 @@
 //   KVLAB_UNROLL                           #pragma unroll
 // It may use threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, __shfl_sync,
 // __shfl_up_sync, __shfl_down_sync, __shfl_xor_sync, __ballot_sync, __any_sync, __all_sync,
-// atomicAdd, __ldg, rsqrtf and the functions of <cmath>.
+// atomicAdd, __ldg, __byte_perm, __uint_as_float, rsqrtf, sincospif and the functions of <cmath>.
 
 #include <cmath>
 #include <cstdint>
@@ -36,6 +36,7 @@
 #else
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -253,6 +254,25 @@ T __ldg(const T* address) {
     return *address;
 }
 
+// Byte i of the result is the byte of (y, x) that hexadecimal digit i of the selector names.
+inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
+    const uint64_t bytes = uint64_t{y} << 32 | x;
+    uint32_t result = 0;
+    for (int i = 0; i < 4; ++i) {
+        result |= static_cast<uint32_t>(bytes >> (8 * (selector >> (4 * i) & 7)) & 0xff) << (8 * i);
+    }
+    return result;
+}
+
+inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
+
 inline float rsqrtf(float value) { return 1.f / std::sqrt(value); }
+
+// Sine and cosine of pi * value.
+inline void sincospif(float value, float* sine, float* cosine) {
+    const double angle = 3.14159265358979323846 * static_cast<double>(value);
+    *sine = static_cast<float>(std::sin(angle));
+    *cosine = static_cast<float>(std::cos(angle));
+}
 
 #endif
