@@ -402,12 +402,7 @@ void launchOfType(const MatmulParams& params, void* stream) {
     }
 }
 
-}  // namespace matmul_detail
-
-// Checks the shapes and launches the kernel for them; no rows, no launch. `stream` is a
-// cudaStream_t.
-inline void launchMatmul(const MatmulParams& params, void* stream) {
-    using namespace matmul_detail;
+inline void checkShapes(const MatmulParams& params) {
     require(params.num_rows >= 0, "num_rows is negative");
     if (params.num_rows == 0) return;
     require(params.input != nullptr && params.weight != nullptr && params.output != nullptr,
@@ -418,6 +413,16 @@ inline void launchMatmul(const MatmulParams& params, void* stream) {
     require(isAligned(params.input, 4) &&
                 isAligned(params.weight, params.type == TensorType::kF32 ? 4 : 2),
             "the input or the weights are not aligned");
+}
+
+}  // namespace matmul_detail
+
+// Checks the shapes and launches the kernel for them; no rows, no launch. `stream` is a
+// cudaStream_t.
+inline void launchMatmul(const MatmulParams& params, void* stream) {
+    using namespace matmul_detail;
+    checkShapes(params);
+    if (params.num_rows == 0) return;
     switch (params.type) {
         case TensorType::kF32:
             return launchOfType<TensorType::kF32>(params, stream);

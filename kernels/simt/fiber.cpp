@@ -27,10 +27,12 @@ FiberStack::FiberStack() {
     if (memory == MAP_FAILED) throw std::bad_alloc();
     mprotect(memory, guard, PROT_NONE);
     bottom_ = static_cast<std::byte*>(memory) + guard;
+    tsan_fiber_ = KVLAB_TSAN_CREATE();
 }
 
 FiberStack::~FiberStack() {
     if (bottom_ == nullptr) return;
+    KVLAB_TSAN_DESTROY(tsan_fiber_);
     KVLAB_ASAN_UNPOISON(bottom_, kBytes);
     munmap(bottom_ - guardBytes(), guardBytes() + kBytes);
 }
@@ -76,6 +78,7 @@ void Fiber::prepare(const FiberStack& stack, Entry entry, void* argument) {
     stack_bottom_ = stack.bottom();
     stack_bytes_ = FiberStack::kBytes;
     fake_stack_ = nullptr;
+    tsan_fiber_ = stack.tsanFiber();
 #if KVLAB_FIBER_UCONTEXT
     getcontext(&context_);
     context_.uc_stack.ss_sp = stack.bottom();
@@ -103,8 +106,10 @@ void Fiber::begin() {
 void Fiber::leave(Fiber& next, [[maybe_unused]] bool is_last) {
     fiber_left = this;
     fiber_entered = &next;
+    if (tsan_fiber_ == nullptr) tsan_fiber_ = KVLAB_TSAN_CURRENT();
     KVLAB_ASAN_START_SWITCH(is_last ? nullptr : &fake_stack_, next.stack_bottom_,
                             next.stack_bytes_);
+    KVLAB_TSAN_SWITCH(next.tsan_fiber_);
 #if KVLAB_FIBER_UCONTEXT
     swapcontext(&context_, &next.context_);
 #else

@@ -20,14 +20,20 @@ class FiberStack {
 
     FiberStack();
     ~FiberStack();
-    FiberStack(FiberStack&& other) noexcept : bottom_(other.bottom_) { other.bottom_ = nullptr; }
+    FiberStack(FiberStack&& other) noexcept
+        : bottom_(other.bottom_), tsan_fiber_(other.tsan_fiber_) {
+        other.bottom_ = nullptr;
+    }
     FiberStack(const FiberStack&) = delete;
     FiberStack& operator=(const FiberStack&) = delete;
 
     std::byte* bottom() const { return bottom_; }
+    void* tsanFiber() const { return tsan_fiber_; }
 
   private:
     std::byte* bottom_ = nullptr;
+    // What runs on this stack is one thread to ThreadSanitizer, whose threads are costly to make.
+    void* tsan_fiber_ = nullptr;
 };
 
 // A flow of control that gives the processor away only where it says so. On x86-64 a switch is a
@@ -63,6 +69,7 @@ class Fiber {
     const void* stack_bottom_ = nullptr;
     size_t stack_bytes_ = 0;
     void* fake_stack_ = nullptr;
+    void* tsan_fiber_ = nullptr;
 };
 
 }  // namespace kvlab::simt

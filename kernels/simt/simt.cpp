@@ -2,12 +2,15 @@
 #include "kernels/simt/simt.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "kernels/simt/fiber.h"
@@ -124,7 +127,53 @@ class SharedMemory {
 
 enum class ThreadState : uint8_t { kReady, kAtBarrier, kInWarp, kDone };
 
-// A launch in progress on this OS thread.
+// Stacks are kept when a launch is over: a decode step is hundreds of launches.
+class StackPool {
+  public:
+    std::vector<FiberStack> take(size_t count) {
+        std::vector<FiberStack> taken;
+        {
+            const std::lock_guard lock(mutex_);
+            while (taken.size() < count && !stacks_.empty()) {
+                taken.push_back(std::move(stacks_.back()));
+                stacks_.pop_back();
+            }
+        }
+        while (taken.size() < count) taken.emplace_back();
+        return taken;
+    }
+    void giveBack(std::vector<FiberStack> stacks) {
+        const std::lock_guard lock(mutex_);
+        for (FiberStack& stack : stacks) stacks_.push_back(std::move(stack));
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<FiberStack> stacks_;
+};
+
+StackPool& stackPool() {
+    static StackPool pool;
+    return pool;
+}
+
+// What the OS threads of one launch share: the next thread block to run, and the first that failed.
+struct Progress {
+    uint64_t num_thread_blocks = 0;
+    std::atomic<uint64_t> next{0};
+    std::atomic<uint64_t> failed{~uint64_t{0}};
+    std::mutex mutex;
+    std::exception_ptr error;
+
+    void fail(uint64_t thread_block) {
+        const std::lock_guard lock(mutex);
+        if (thread_block >= failed) return;
+        failed = thread_block;
+        error = std::current_exception();
+    }
+};
+
+// An OS thread's part in a launch.
 class Launch {
   public:
     Launch(const char* kernel_name,
@@ -134,8 +183,11 @@ class Launch {
            const std::function<void()>& thread,
            const Settings& settings);
     ~Launch();
+    Launch(const Launch&) = delete;
+    Launch& operator=(const Launch&) = delete;
 
-    void run();
+    // Takes thread blocks until there are none left or one has failed.
+    void run(Progress& progress);
     void syncThreadBlock(CallSite site);
     uint64_t meetWarp(WarpOperation operation,
                       uint32_t mask,
@@ -168,6 +220,7 @@ class Launch {
         WarpOperation operation;
         uint32_t mask;
         uint32_t arrived;
+        char* order;  // for ThreadSanitizer
     };
 
     static void threadEntry(void* thread);
@@ -195,6 +248,7 @@ class Launch {
     std::vector<uint16_t> thread_of_rank_;
     std::vector<uint64_t> ready_;                      // a bit per rank
     std::vector<std::vector<Meeting>> warp_meetings_;  // by warp; nearly always one or none
+    std::vector<FiberStack> stacks_;
     Thread* running_ = nullptr;
     uint3 block_index_;
     int num_at_barrier_ = 0;
@@ -203,16 +257,26 @@ class Launch {
     bool abandoning_ = false;
     std::exception_ptr error_;
     SharedMemory shared_;
+
+    // Addresses by which ThreadSanitizer learns who is ordered after whom. A thread that runs ahead
+    // comes to the next barrier before a slower one has left this one; with one address for both,
+    // the slower one would be taken to have seen all that the faster one wrote in between, and a
+    // missing barrier would go unnoticed. Two are enough for __syncthreads; meetings of warps can
+    // be further apart.
+    struct alignas(8) OrderAddress {
+        char address;
+    };
+    static constexpr size_t kNumMeetings = 64;
+    OrderAddress begin_order_{};
+    OrderAddress end_order_{};
+    OrderAddress barrier_orders_[2]{};
+    size_t barrier_count_ = 0;
+    std::vector<OrderAddress> meeting_orders_;  // [num_warps, kNumMeetings]
+    std::vector<size_t> meeting_counts_;        // [num_warps]
 };
 
 constinit thread_local Launch* current_launch = nullptr;
 constinit thread_local Settings current_settings{};
-
-// Stacks stay with the OS thread: a decode step is hundreds of launches.
-std::vector<FiberStack>& stackPool() {
-    thread_local std::vector<FiberStack> stacks;
-    return stacks;
-}
 
 Launch::Launch(const char* kernel_name,
                dim3 grid,
@@ -230,9 +294,10 @@ Launch::Launch(const char* kernel_name,
       threads_(static_cast<size_t>(num_threads_)),
       thread_of_rank_(threads_.size()),
       ready_((threads_.size() + 63) / 64),
-      warp_meetings_((threads_.size() + kWarpSize - 1) / kWarpSize) {
-    std::vector<FiberStack>& stacks = stackPool();
-    while (stacks.size() < threads_.size()) stacks.emplace_back();
+      warp_meetings_((threads_.size() + kWarpSize - 1) / kWarpSize),
+      stacks_(stackPool().take(threads_.size())),
+      meeting_orders_(warp_meetings_.size() * kNumMeetings),
+      meeting_counts_(warp_meetings_.size()) {
     size_t i = 0;
     for (unsigned z = 0; z < thread_block.z; ++z) {
         for (unsigned y = 0; y < thread_block.y; ++y) {
@@ -247,7 +312,10 @@ Launch::Launch(const char* kernel_name,
     blockDim = thread_block;
 }
 
-Launch::~Launch() { current_launch = nullptr; }
+Launch::~Launch() {
+    current_launch = nullptr;
+    stackPool().giveBack(std::move(stacks_));
+}
 
 void Launch::fail(const std::string& what) const {
     throw LaunchError("kernel " + std::string(kernel_name_) + ", thread block (" +
@@ -255,10 +323,17 @@ void Launch::fail(const std::string& what) const {
                       ", " + std::to_string(block_index_.z) + "): " + what);
 }
 
-void Launch::run() {
-    for (unsigned z = 0; z < grid_.z; ++z) {
-        for (unsigned y = 0; y < grid_.y; ++y) {
-            for (unsigned x = 0; x < grid_.x; ++x) runThreadBlock({x, y, z});
+void Launch::run(Progress& progress) {
+    for (;;) {
+        const uint64_t i = progress.next++;
+        if (i >= progress.num_thread_blocks || i > progress.failed) return;
+        try {
+            runThreadBlock({static_cast<unsigned>(i % grid_.x),
+                            static_cast<unsigned>(i / grid_.x % grid_.y),
+                            static_cast<unsigned>(i / grid_.x / grid_.y)});
+        } catch (...) {
+            progress.fail(i);
+            return;
         }
     }
 }
@@ -270,12 +345,13 @@ void Launch::runThreadBlock(uint3 index) {
     num_done_ = 0;
     shared_.beginThreadBlock(dynamic_shared_bytes_);
     orderThreads();
-    std::vector<FiberStack>& stacks = stackPool();
     for (size_t i = 0; i < threads_.size(); ++i) {
-        threads_[i].fiber.prepare(stacks[i], &Launch::threadEntry, &threads_[i]);
+        threads_[i].fiber.prepare(stacks_[i], &Launch::threadEntry, &threads_[i]);
         makeReady(threads_[i]);
     }
+    KVLAB_TSAN_RELEASE(&begin_order_);
     switchFrom(scheduler_, nextReady());
+    KVLAB_TSAN_ACQUIRE(&end_order_);
     // Back here: all are done, one has thrown, or nobody can go on.
     if (error_ == nullptr && num_done_ < num_threads_) {
         try {
@@ -357,12 +433,14 @@ void Launch::wait(Thread& self) {
 void Launch::threadEntry(void* argument) {
     Thread& self = *static_cast<Thread*>(argument);
     Launch& launch = *self.launch;
+    KVLAB_TSAN_ACQUIRE(&launch.begin_order_);
     try {
         if (!launch.abandoning_) launch.thread_();
     } catch (const Abandoned&) {
     } catch (...) {
         if (launch.error_ == nullptr) launch.error_ = std::current_exception();
     }
+    KVLAB_TSAN_RELEASE(&launch.end_order_);
     self.state = ThreadState::kDone;
     ++launch.num_done_;
     Thread* next = launch.error_ == nullptr && !launch.abandoning_ ? launch.nextReady() : nullptr;
@@ -379,6 +457,7 @@ void Launch::abandon() {
     for (Thread& thread : threads_) {
         while (thread.state != ThreadState::kDone) switchFrom(scheduler_, &thread);
     }
+    KVLAB_TSAN_ACQUIRE(&end_order_);
 }
 
 void Launch::syncThreadBlock(CallSite site) {
@@ -395,13 +474,17 @@ void Launch::syncThreadBlock(CallSite site) {
         }
         break;  // the others came past the same check
     }
+    OrderAddress& order = barrier_orders_[barrier_count_ % 2];
+    KVLAB_TSAN_RELEASE(&order);
     self.state = ThreadState::kAtBarrier;
     self.site = site;
     if (++num_at_barrier_ == num_threads_) {
         num_at_barrier_ = 0;
+        ++barrier_count_;
         for (Thread& thread : threads_) makeReady(thread);
     }
     wait(self);
+    KVLAB_TSAN_ACQUIRE(&order);
 }
 
 uint64_t Launch::meetWarp(WarpOperation operation,
@@ -438,8 +521,15 @@ uint64_t Launch::meetWarp(WarpOperation operation,
                  operationName(other.operation) + " at " + siteText(blocked.site) + " with mask " +
                  maskText(other.mask));
         }
-        meeting = meetings.insert(meetings.end(), Meeting{operation, mask, 0});
+        const size_t count = meeting_counts_[static_cast<size_t>(warp)]++ % kNumMeetings;
+        meeting = meetings.insert(
+            meetings.end(),
+            Meeting{operation, mask, 0,
+                    &meeting_orders_[static_cast<size_t>(warp) * kNumMeetings + count].address});
     }
+    // Shuffles and votes order no memory (CUDA C++ Programming Guide, warp shuffle functions).
+    char* const order = operation == WarpOperation::kSync ? meeting->order : nullptr;
+    if (order != nullptr) KVLAB_TSAN_RELEASE(order);
     meeting->arrived |= 1u << lane;
     self.state = ThreadState::kInWarp;
     self.operation = operation;
@@ -453,6 +543,7 @@ uint64_t Launch::meetWarp(WarpOperation operation,
         releaseWarp(warp, mask);
     }
     wait(self);
+    if (order != nullptr) KVLAB_TSAN_ACQUIRE(order);
     return self.result;
 }
 
@@ -579,7 +670,31 @@ void launch(const char* kernel_name,
                " bytes of dynamic shared memory are too many; at most " +
                std::to_string(kMaxSharedBytes));
     }
-    Launch(kernel_name, grid, thread_block, shared_bytes, thread, current_settings).run();
+    Progress progress;
+    progress.num_thread_blocks = uint64_t{grid.x} * grid.y * grid.z;
+    const auto run = [&, settings = current_settings] {
+        Launch(kernel_name, grid, thread_block, shared_bytes, thread, settings).run(progress);
+    };
+    std::vector<std::thread> helpers;
+    const uint64_t num_os_threads =
+        std::min<uint64_t>(progress.num_thread_blocks,
+                           static_cast<uint64_t>(std::max(current_settings.num_os_threads, 1)));
+    try {
+        while (helpers.size() + 1 < num_os_threads) {
+            helpers.emplace_back([&] {
+                try {
+                    run();
+                } catch (...) {  // no memory for stacks
+                    progress.fail(0);
+                }
+            });
+        }
+        run();
+    } catch (...) {
+        progress.fail(0);
+    }
+    for (std::thread& helper : helpers) helper.join();
+    if (progress.error != nullptr) std::rethrow_exception(progress.error);
 }
 
 void syncThreadBlock(CallSite site) { currentLaunch("__syncthreads").syncThreadBlock(site); }

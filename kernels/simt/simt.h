@@ -77,7 +77,8 @@ enum class LaneOrder { kForward, kReverse, kRandom };
 
 struct Settings {
     LaneOrder lane_order = LaneOrder::kForward;
-    uint64_t seed = 0;  // of kRandom; a failure repeats with the same seed
+    uint64_t seed = 0;       // of kRandom; a failure repeats with the same seed
+    int num_os_threads = 1;  // among which the thread blocks of a launch are spread
 };
 
 // Holds for the launches of this OS thread during the object's life.
@@ -101,7 +102,8 @@ class LaunchError : public std::runtime_error {
 
 // Runs `thread` for every thread of every thread block and returns when all have ended. Throws
 // LaunchError, or what a thread threw; the remaining threads are then unwound and the launch is
-// over.
+// over. With several OS threads the first thread block (x, then y, then z) that failed is reported;
+// later ones may have run.
 void launch(const char* kernel_name,
             dim3 grid,
             dim3 thread_block,

@@ -5,7 +5,7 @@
 
 #include "kernels/quantise.h"
 #include "kernels/reference/dequantise_reference.h"
-#include "tests/kernels/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 using namespace kvlab;
 

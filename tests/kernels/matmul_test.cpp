@@ -3,10 +3,12 @@
 
 #include <stdexcept>
 
+#include "kernels/half.h"
 #include "kernels/matmul/matmul_kernel.cuh"
+#include "kernels/matmul/matmul_split_kernel.cuh"
 #include "kernels/quantise.h"
 #include "kernels/reference/dequantise_reference.h"
-#include "tests/kernels/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 using namespace kvlab;
 
@@ -161,6 +163,120 @@ class MatmulTest : public QObject {
 
     void tilesNotAligned_data() { addRows({{65, 37, 3}, {40, 256, 70}}, {8}); }
     void tilesNotAligned() { check(tiledSimt); }
+
+    // The two kernels around cuBLAS: high + low is the row, to 22 or 16 bits of its largest value,
+    // whatever its magnitude; and the products of the parts, by a reference, finish as the product.
+    void partsMakeTheRow_data() {
+        QTest::addColumn<int>("type");
+        QTest::addColumn<int>("inputs");
+        for (const TensorType type : {TensorType::kF16, TensorType::kBF16}) {
+            for (const int inputs : {1, 37, 256, 300}) {
+                QTest::addRow("%s %d", tensorTypeName(type), inputs)
+                    << static_cast<int>(type) << inputs;
+            }
+        }
+    }
+
+    void partsMakeTheRow() {
+        QFETCH(int, type);
+        QFETCH(int, inputs);
+        const auto stored_type = static_cast<TensorType>(type);
+        const bool is_half = stored_type == TensorType::kF16;
+        const double precision = is_half ? 0x1p-22 : 0x1p-16;
+        const auto toDouble = [&](uint16_t bits) {
+            return static_cast<double>(is_half ? halfToFloat(bits) : bfloat16ToFloat(bits));
+        };
+        const std::vector<float> magnitudes{1.f, 3e38f, 1e-38f, 0.f, 70000.f, 1e-6f, INFINITY, NAN};
+        const int rows = static_cast<int>(magnitudes.size());
+        auto values = normalValues(int64_t{rows} * inputs, 1);
+        for (int r = 0; r < rows; ++r) {
+            float* const row = values.data() + r * inputs;
+            float largest = 0;
+            for (int i = 0; i < inputs; ++i) largest = std::max(largest, std::abs(row[i]));
+            for (int i = 0; i < inputs; ++i) {
+                if (std::isfinite(magnitudes[static_cast<size_t>(r)])) {
+                    row[i] = row[i] / largest * magnitudes[static_cast<size_t>(r)];
+                }
+            }
+            if (!std::isfinite(magnitudes[static_cast<size_t>(r)])) {
+                row[inputs / 2] = magnitudes[static_cast<size_t>(r)];
+            }
+        }
+        Fenced<float> input(values);
+        Fenced<uint16_t> high(values.size());
+        Fenced<uint16_t> low(values.size());
+        Fenced<float> scales(magnitudes.size());
+        MatmulSplitParams parts;
+        parts.input = input.data();
+        parts.high = high.data();
+        parts.low = low.data();
+        parts.scales = scales.data();
+        parts.num_rows = rows;
+        parts.num_inputs = inputs;
+        for (const simt::LaneOrder order : {simt::LaneOrder::kForward, simt::LaneOrder::kRandom}) {
+            const simt::ScopedSettings settings({order, 3});
+            launchMatmulSplit(parts, stored_type, nullptr);
+            QVERIFY(high.fenceIsWhole() && low.fenceIsWhole() && scales.fenceIsWhole());
+            for (int r = 0; r < rows; ++r) {
+                const auto scale = static_cast<double>(scales[static_cast<size_t>(r)]);
+                int exponent = 0;
+                QCOMPARE(std::frexp(scale, &exponent), 0.5);  // a power of two
+                double largest = 0;
+                for (int i = 0; i < inputs; ++i) {
+                    largest = std::max(
+                        largest,
+                        std::abs(static_cast<double>(values[static_cast<size_t>(r * inputs + i)])));
+                }
+                for (int i = 0; i < inputs; ++i) {
+                    const auto at = static_cast<size_t>(r * inputs + i);
+                    const double back = scale * (toDouble(high[at]) + toDouble(low[at]));
+                    if (std::isfinite(magnitudes[static_cast<size_t>(r)])) {
+                        QVERIFY(std::abs(back - values[at]) <= precision * largest);
+                    } else if (!std::isfinite(values[at])) {
+                        QVERIFY(!std::isfinite(back));  // the product must show it
+                    }
+                }
+            }
+        }
+    }
+
+    void sumsAreFinished() {
+        Product product(TensorType::kF16, 3, 32, 1100, 0);
+        std::vector<float> sums;
+        const std::vector<float> scales{1.f, 0.25f, 8.f};
+        for (size_t i = 0; i < product.expected.size(); ++i) {
+            sums.push_back(static_cast<float>(product.expected[i]) / scales[i / 1100]);
+        }
+        const auto finish = [&](const MatmulParams& params, const std::vector<float>& from,
+                                const float* by) {
+            Fenced<float> fenced(from);
+            launchMatmulFinish(params, fenced.data(), by, nullptr);
+        };
+        for (const bool accumulate : {false, true}) {
+            for (const bool with_bias : {false, true}) {
+                Fenced<float> output(sums.size());
+                output.fill(3.f);
+                product.params.output = output.data();
+                product.params.bias = with_bias ? product.bias.data() : nullptr;
+                product.params.accumulate = accumulate;
+                finish(product.params, sums, scales.data());
+                std::vector<double> added = product.expected;
+                for (size_t i = 0; i < added.size(); ++i) {
+                    if (with_bias) added[i] += product.bias[i % 1100];
+                    if (accumulate) added[i] += 3;
+                }
+                QVERIFY(relativeError(output.values(), added) <= 1e-6);
+                QVERIFY(output.fenceIsWhole());
+            }
+        }
+        // Without scales all are 1.
+        Fenced<float> output(sums.size());
+        product.params.output = output.data();
+        product.params.bias = nullptr;
+        product.params.accumulate = false;
+        finish(product.params, sums, nullptr);
+        QCOMPARE(output.values(), sums);
+    }
 
     // Few tiles would leave most of a GPU waiting.
     void theLauncherChooses() {

@@ -4,7 +4,7 @@
 #include <complex>
 #include <stdexcept>
 
-#include "tests/kernels/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 using namespace kvlab;
 

@@ -3,7 +3,7 @@
 
 #include <stdexcept>
 
-#include "tests/kernels/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 using namespace kvlab;
 

@@ -139,6 +139,11 @@ __global__ void missedShuffleKernel(int* output) {
     output[threadIdx.x] = __shfl_xor_sync(kFullMask, static_cast<int>(threadIdx.x), 1);
 }
 
+__global__ void failsFromTheThirdOnKernel() {
+    if (blockIdx.x >= 3 && threadIdx.x == 0) return;
+    __syncthreads();
+}
+
 __global__ void maskDisagreementKernel(int* output) {
     const uint32_t mask = threadIdx.x < 16 ? kFullMask : 0xffff0001u;
     output[threadIdx.x] = __shfl_xor_sync(mask, static_cast<int>(threadIdx.x), 1);
@@ -345,6 +350,38 @@ class SimtTest : public QObject {
                  message.c_str());
     }
 
+    void threadBlocksSpreadOverOsThreads() {
+        for (const int num_os_threads : {0, 2, 7}) {
+            const ScopedSettings settings({LaneOrder::kRandom, 6, num_os_threads});
+            const dim3 grid(5, 4, 3);
+            std::vector<int> output(60 * 33, 0);
+            KVLAB_LAUNCH(indicesKernel, grid, 33, 0, nullptr, output.data());
+            for (int i = 0; i < 60 * 33; ++i) QCOMPARE(output[i], i / 33 * 1000 + i % 33);
+            std::vector<int> mirrored(50 * 64);
+            KVLAB_LAUNCH((mirrorKernel<64>), 50, 64, 0, nullptr, mirrored.data(), 3);
+            for (int i = 0; i < 50 * 64; ++i) QCOMPARE(mirrored[i], 63 - i % 64);
+            int count = 0;
+            std::vector<int> order(32 * 64);
+            unsigned unsigned_count = 0;
+            float sum = 0.f;
+            KVLAB_LAUNCH(atomicKernel, 32, 64, 0, nullptr, &count, &unsigned_count, &sum,
+                         order.data());
+            QCOMPARE(count, 32 * 64);
+            QCOMPARE(sum, 1024.f);
+        }
+    }
+
+    // Whichever OS thread is faster: the first thread block that fails is the one that is named.
+    void theFirstFailureIsReported() {
+        const ScopedSettings settings({LaneOrder::kForward, 0, 4});
+        for (int i = 0; i < 20; ++i) {
+            const std::string message =
+                messageOf([] { KVLAB_LAUNCH(failsFromTheThirdOnKernel, 40, 32, 0, nullptr); });
+            QVERIFY2(message.find("thread block (3, 0, 0): deadlock") != std::string::npos,
+                     message.c_str());
+        }
+    }
+
     void exceptionsComeOutOfTheLaunch() {
         const std::vector<int> table(10);
         for (const LaneOrder order : kOrders) {
@@ -392,6 +429,17 @@ class SimtTest : public QObject {
         QCOMPARE(toFloat(fromFloat<Bfloat16>(1.f / 3.f)), 0.333984375f);
         QCOMPARE(toFloat(fromFloat<float>(1.f / 3.f)), 1.f / 3.f);
         QVERIFY(std::isinf(toFloat(fromFloat<Half>(1e6f))));
+    }
+
+    void bytesAndAngles() {
+        QCOMPARE(__byte_perm(0x33221100u, 0x77665544u, 0x7044u), 0x77004444u);
+        QCOMPARE(__byte_perm(0x33221100u, 0x77665544u, 0x3210u), 0x33221100u);
+        QCOMPARE(__uint_as_float(0x3fc00000u), 1.5f);
+        float sine = 0;
+        float cosine = 0;
+        sincospif(0.5f, &sine, &cosine);
+        QCOMPARE(sine, 1.f);
+        QVERIFY(std::abs(cosine) < 1e-7f);
     }
 };
 
