@@ -20,5 +20,9 @@ struct CopyBlocksParams {
 };
 
 void copyBlocksCpu(const CopyBlocksParams& params, ExecutionContext& context);
+// Through kernels/simt: the CUDA source, run on the CPU.
+void copyBlocksSimt(const CopyBlocksParams& params, ExecutionContext& context);
+// All pointers are device memory. Present when KVLAB_CUDA is on. One launch for all layers.
+void copyBlocksCuda(const CopyBlocksParams& params, ExecutionContext& context);
 
 }  // namespace kvlab

@@ -26,5 +26,10 @@ struct KvCacheWriteParams {
 };
 
 void kvCacheWriteCpu(const KvCacheWriteParams& params, ExecutionContext& context);
+// Through kernels/simt: the CUDA source, run on the CPU. Stores the bits that the CPU stores.
+void kvCacheWriteSimt(const KvCacheWriteParams& params, ExecutionContext& context);
+// Pointers are device memory. Present when KVLAB_CUDA is on. Stores the bits that the CPU stores,
+// but for the payload of a NaN.
+void kvCacheWriteCuda(const KvCacheWriteParams& params, ExecutionContext& context);
 
 }  // namespace kvlab
