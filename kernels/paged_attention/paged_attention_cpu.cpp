@@ -60,10 +60,12 @@ void findRow(
     row = widened;
 }
 
+// `row_states`, [num_rows, num_heads]: gets every (row, head)'s maximum and sum; null: not wanted.
 void attendGroup(const PagedAttentionParams& p,
                  const RowGroup& group,
                  int kv_head,
-                 Scratch& scratch) {
+                 Scratch& scratch,
+                 OnlineSoftmax* row_states) {
     const VectorPaths& paths = vectorPaths();
     const int head_dim = p.kv.head_dim;
     const int padded = paddedToLanes(head_dim);
@@ -158,6 +160,10 @@ void attendGroup(const PagedAttentionParams& p,
     for (int state_idx = 0; state_idx < num_states; ++state_idx) {
         const int row = group.first_row + state_idx / group_size;
         const int head = kv_head * group_size + state_idx % group_size;
+        if (row_states != nullptr) {
+            row_states[static_cast<int64_t>(row) * p.num_heads + head] =
+                scratch.softmax[static_cast<size_t>(state_idx)];
+        }
         const float inverse = scratch.softmax[static_cast<size_t>(state_idx)].inverseSum();
         const float* output = scratch.output.data() + int64_t{state_idx} * padded;
         float* target = p.output + (static_cast<int64_t>(row) * p.num_heads + head) * head_dim;
@@ -165,16 +171,68 @@ void attendGroup(const PagedAttentionParams& p,
     }
 }
 
+// The scores a second time: only the end of the walk knows maximum and sum. One KV head is one
+// thread's, and its rows are added in order.
+void addMass(const PagedAttentionParams& p, int kv_head, const OnlineSoftmax* row_states) {
+    const VectorPaths& paths = vectorPaths();
+    const int head_dim = p.kv.head_dim;
+    const size_t padded = static_cast<size_t>(paddedToLanes(head_dim));
+    const int group_size = p.num_heads / p.kv.num_kv_heads;
+    std::vector<float> query(static_cast<size_t>(group_size) * padded);
+    std::vector<float> key(padded);
+    for (int row = 0; row < p.num_rows; ++row) {
+        const int32_t* table =
+            p.block_tables + static_cast<int64_t>(p.row_to_seq[row]) * p.max_blocks_per_seq;
+        float* mass =
+            p.mass +
+            (static_cast<int64_t>(p.row_to_seq[row]) * p.kv.num_kv_heads + kv_head) * p.mass_stride;
+        const int64_t first_head = static_cast<int64_t>(row) * p.num_heads + kv_head * group_size;
+        for (int g = 0; g < group_size; ++g) {
+            std::copy_n(p.query + (first_head + g) * head_dim, head_dim,
+                        query.data() + static_cast<size_t>(g) * padded);
+        }
+        const int context_len = p.context_lens[row];
+        for (int i = firstVisiblePosition(context_len, p.window); i < context_len; ++i) {
+            const int64_t slot =
+                static_cast<int64_t>(table[i / p.kv.block_size]) * p.kv.block_size +
+                i % p.kv.block_size;
+            const void* widened_key = nullptr;
+            float key_scale = 1.f;
+            findRow(p.kv, p.kv.rowIndex(p.layer, PagedKvView::kKey, slot, kv_head), key.data(),
+                    widened_key, key_scale);
+            for (int g = 0; g < group_size; ++g) {
+                const OnlineSoftmax& state = row_states[first_head + g];
+                float score = 0.f;
+                paths.dotRows(query.data() + static_cast<size_t>(g) * padded, &widened_key,
+                              DataType::kF32, 1, static_cast<int>(padded), &score);
+                score = p.scale * score * key_scale;
+                mass[i] += state.weight(score) * state.inverseSum();
+            }
+        }
+    }
+}
+
 }  // namespace
 
 void pagedAttentionCpu(const PagedAttentionParams& params, ExecutionContext& context) {
+    std::vector<OnlineSoftmax> row_states;
+    if (params.mass != nullptr) {
+        row_states.resize(static_cast<size_t>(params.num_rows) * params.num_heads);
+    }
     const std::vector<RowGroup> groups = groupRows(params);
     const int64_t num_items = static_cast<int64_t>(groups.size()) * params.kv.num_kv_heads;
     context.threads->parallelFor(num_items, 1, [&](int64_t begin, int64_t end) {
         thread_local Scratch scratch;
         for (int64_t item = begin; item < end; ++item) {
             attendGroup(params, groups[static_cast<size_t>(item / params.kv.num_kv_heads)],
-                        static_cast<int>(item % params.kv.num_kv_heads), scratch);
+                        static_cast<int>(item % params.kv.num_kv_heads), scratch,
+                        row_states.empty() ? nullptr : row_states.data());
+        }
+    });
+    if (params.mass == nullptr) return;
+    context.threads->parallelFor(params.kv.num_kv_heads, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t kv_head = begin; kv_head < end; ++kv_head) {
+            addMass(params, static_cast<int>(kv_head), row_states.data());
         }
     });
 }

@@ -50,6 +50,37 @@ std::vector<double> gather(const PagedAttentionParams& params,
     return dense;
 }
 
+// softmax(scale * query · keyᵀ) of one query head over the rows of its KV head.
+std::vector<double> headWeights(const double* query,
+                                const double* key,
+                                int num_positions,
+                                int num_kv_heads,
+                                int kv_head,
+                                int head_dim,
+                                double scale) {
+    std::vector<double> weights(static_cast<size_t>(num_positions));
+    for (int i = 0; i < num_positions; ++i) {
+        const double* row = key + (static_cast<int64_t>(i) * num_kv_heads + kv_head) * head_dim;
+        double dot = 0;
+        for (int d = 0; d < head_dim; ++d) dot += query[d] * row[d];
+        weights[static_cast<size_t>(i)] = scale * dot;
+    }
+    const double max = *std::max_element(weights.begin(), weights.end());
+    double sum = 0;
+    for (double& weight : weights) sum += weight = std::exp(weight - max);
+    for (double& weight : weights) weight /= sum;
+    return weights;
+}
+
+std::vector<int> seenPositions(const PagedAttentionParams& params, int row) {
+    const int own_position = params.context_lens[row] - 1;
+    std::vector<int> positions;
+    for (int i = 0; i <= own_position; ++i) {
+        if (params.window == 0 || i > own_position - params.window) positions.push_back(i);
+    }
+    return positions;
+}
+
 }  // namespace
 
 void denseAttention(const double* query,
@@ -62,26 +93,18 @@ void denseAttention(const double* query,
                     double scale,
                     double* output) {
     const int group = num_heads / num_kv_heads;
-    std::vector<double> weights(static_cast<size_t>(num_positions));
     for (int head = 0; head < num_heads; ++head) {
-        const auto row = [&](const double* data, int position) {
-            return data + (static_cast<int64_t>(position) * num_kv_heads + head / group) * head_dim;
-        };
-        const double* q = query + static_cast<int64_t>(head) * head_dim;
-        for (int i = 0; i < num_positions; ++i) {
-            double dot = 0;
-            for (int d = 0; d < head_dim; ++d) dot += q[d] * row(key, i)[d];
-            weights[static_cast<size_t>(i)] = scale * dot;
-        }
-        const double max = *std::max_element(weights.begin(), weights.end());
-        double sum = 0;
-        for (double& weight : weights) sum += weight = std::exp(weight - max);
+        const std::vector<double> weights =
+            headWeights(query + static_cast<int64_t>(head) * head_dim, key, num_positions,
+                        num_kv_heads, head / group, head_dim, scale);
         for (int d = 0; d < head_dim; ++d) {
             double total = 0;
             for (int i = 0; i < num_positions; ++i) {
-                total += weights[static_cast<size_t>(i)] * row(value, i)[d];
+                const double* row =
+                    value + (static_cast<int64_t>(i) * num_kv_heads + head / group) * head_dim;
+                total += weights[static_cast<size_t>(i)] * row[d];
             }
-            output[static_cast<int64_t>(head) * head_dim + d] = total / sum;
+            output[static_cast<int64_t>(head) * head_dim + d] = total;
         }
     }
 }
@@ -91,11 +114,7 @@ std::vector<double> attentionReference(const PagedAttentionParams& params) {
     const int64_t row_values = static_cast<int64_t>(params.num_heads) * kv.head_dim;
     std::vector<double> output(static_cast<size_t>(params.num_rows * row_values));
     for (int r = 0; r < params.num_rows; ++r) {
-        const int own_position = params.context_lens[r] - 1;
-        std::vector<int> positions;
-        for (int i = 0; i <= own_position; ++i) {
-            if (params.window == 0 || i > own_position - params.window) positions.push_back(i);
-        }
+        const std::vector<int> positions = seenPositions(params, r);
         const int seq_idx = params.row_to_seq[r];
         const std::vector<double> key = gather(params, PagedKvView::kKey, seq_idx, positions);
         const std::vector<double> value = gather(params, PagedKvView::kValue, seq_idx, positions);
@@ -106,6 +125,32 @@ std::vector<double> attentionReference(const PagedAttentionParams& params) {
                        static_cast<double>(params.scale), output.data() + r * row_values);
     }
     return output;
+}
+
+std::vector<double> attentionMassReference(const PagedAttentionParams& params) {
+    const PagedKvView& kv = params.kv;
+    const int group = params.num_heads / kv.num_kv_heads;
+    std::vector<double> mass(
+        static_cast<size_t>(params.num_seqs * kv.num_kv_heads * params.mass_stride));
+    for (int r = 0; r < params.num_rows; ++r) {
+        const std::vector<int> positions = seenPositions(params, r);
+        const int seq_idx = params.row_to_seq[r];
+        const std::vector<double> key = gather(params, PagedKvView::kKey, seq_idx, positions);
+        for (int head = 0; head < params.num_heads; ++head) {
+            const float* const q =
+                params.query + (static_cast<int64_t>(r) * params.num_heads + head) * kv.head_dim;
+            const std::vector<double> query(q, q + kv.head_dim);
+            const std::vector<double> weights = headWeights(
+                query.data(), key.data(), static_cast<int>(positions.size()), kv.num_kv_heads,
+                head / group, kv.head_dim, static_cast<double>(params.scale));
+            for (size_t i = 0; i < positions.size(); ++i) {
+                mass[static_cast<size_t>((int64_t{seq_idx} * kv.num_kv_heads + head / group) *
+                                             params.mass_stride +
+                                         positions[i])] += weights[i];
+            }
+        }
+    }
+    return mass;
 }
 
 }  // namespace kvlab

@@ -14,7 +14,11 @@ namespace kvlab {
 // params.output is not written.
 std::vector<double> attentionReference(const PagedAttentionParams& params);
 
-// The same over K and V that were never paged: softmax(scale * query · keyᵀ) value.
+// What PagedAttentionParams::mass gets, [num_seqs, num_kv_heads, mass_stride], likewise.
+// params.mass is not looked at.
+std::vector<double> attentionMassReference(const PagedAttentionParams& params);
+
+// Attention over K and V that were never paged: softmax(scale * query · keyᵀ) value.
 //   query [num_heads, head_dim]; key, value [num_positions, num_kv_heads, head_dim];
 //   output [num_heads, head_dim]
 void denseAttention(const double* query,

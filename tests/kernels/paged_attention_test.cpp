@@ -12,8 +12,10 @@
 
 #include <QtTest>
 
+#include "kernels/contiguous_attention/contiguous_attention.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/half.h"
+#include "kernels/paged_attention/paged_attention_plan.h"
 #include "kernels/reference/attention_reference.h"
 #include "kernels/simt/simt.h"
 
@@ -47,11 +49,13 @@ struct Problem {
     std::vector<int32_t> context_lens;
 
     // A decode row for each sequence, then a prefill chunk: the last `num_prefill_rows` tokens of
-    // the last sequence. Values depend on (seed, sequence, position) only and not on the paging.
+    // the last sequence; then rows of the last sequence with contexts of `more_rows`. Values depend
+    // on (seed, sequence, position) only and not on the paging.
     Problem(const Shape& shape,
             const std::vector<int>& seq_lens,
             int num_prefill_rows,
-            unsigned seed) {
+            unsigned seed,
+            const std::vector<int>& more_rows = {}) {
         const int num_seqs = static_cast<int>(seq_lens.size());
         PagedKvView& kv = params.kv;
         kv.dtype = shape.dtype;
@@ -98,6 +102,7 @@ struct Problem {
         }
         for (int s = 0; s < num_seqs; ++s) addRow(s, seq_lens[static_cast<size_t>(s)]);
         for (int i = num_prefill_rows; i > 0; --i) addRow(num_seqs - 1, seq_lens.back() - i + 1);
+        for (const int context_len : more_rows) addRow(num_seqs - 1, context_len);
 
         params.window = shape.window;
         for (int s = 0; s < num_seqs; ++s) hideUnseen(s, seq_lens[static_cast<size_t>(s)]);
@@ -188,6 +193,16 @@ double relativeError(const std::vector<float>& output, const std::vector<double>
     return max_difference / max_reference;
 }
 
+// The variants of the CUDA kernel that can compute this.
+std::vector<AttentionVariant> variantsFor(const Shape& shape) {
+    if (shape.dtype == DataType::kF32 || shape.head_dim % 8 != 0) return {AttentionVariant::kFma};
+    return {AttentionVariant::kFma, AttentionVariant::kMma};
+}
+
+const char* variantName(AttentionVariant variant) {
+    return variant == AttentionVariant::kFma ? "simt fma" : "simt mma";
+}
+
 const std::vector<int> kSeqLens = {1, 37, 2, 300, 64, 16, 33};
 constexpr int kNumPrefillRows = 5;
 
@@ -235,7 +250,9 @@ class PagedAttentionTest : public QObject {
                 add({head_dim, 3, 3, 16, dtype});
                 add({head_dim, 4, 1, 16, dtype});
             }
-            for (const int group : {3, 5, 7, 8}) add({32, 2 * group, 2, 16, dtype});
+            for (const int group : {1, 2, 3, 5, 7, 8, 16, 20}) add({32, 2 * group, 2, 16, dtype});
+            add({128, 16, 1, 16, dtype});
+            add({256, 12, 1, 16, dtype, 70});
             add({20, 4, 2, 16, dtype});  // no multiple of 8: no row is aligned
             add({1, 2, 1, 3, dtype});
             for (const int window : {1, 5, 32, 33, 100, 299, 300, 1000}) {
@@ -253,11 +270,18 @@ class PagedAttentionTest : public QObject {
         QFETCH(int, dtype);
         QFETCH(int, window);
         const DataType type = static_cast<DataType>(dtype);
-        Problem problem({head_dim, num_heads, num_kv_heads, block_size, type, window}, kSeqLens,
+        const std::vector<int> seq_lens =
+            head_dim <= 64 ? kSeqLens : std::vector<int>{1, 37, 110, 33};
+        Problem problem({head_dim, num_heads, num_kv_heads, block_size, type, window}, seq_lens,
                         kNumPrefillRows, 7);
         const std::vector<double> reference = attentionReference(problem.params);
-        compare(
-            problem, reference, [&] { pagedAttentionSimt(problem.params, context_); }, "simt");
+        for (const AttentionVariant variant :
+             variantsFor({head_dim, num_heads, num_kv_heads, block_size, type, window})) {
+            problem.params.variant = variant;
+            compare(
+                problem, reference, [&] { pagedAttentionSimt(problem.params, context_); },
+                variantName(variant));
+        }
         compare(
             problem, reference, [&] { pagedAttentionCpu(problem.params, context_); }, "cpu");
     }
@@ -265,17 +289,288 @@ class PagedAttentionTest : public QObject {
     void simtDoesNotDependOnLaneOrder() {
         for (const Shape& shape :
              {Shape{64, 4, 2, 16, DataType::kF16}, Shape{80, 5, 1, 3, DataType::kF32},
-              Shape{32, 4, 2, 16, DataType::kInt8, 50}}) {
-            Problem problem(shape, kSeqLens, kNumPrefillRows, 11);
-            pagedAttentionSimt(problem.params, context_);
-            const std::vector<float> forward = problem.output;
-            for (const simt::Settings& settings : {simt::Settings{simt::LaneOrder::kReverse, 0},
-                                                   simt::Settings{simt::LaneOrder::kRandom, 1},
-                                                   simt::Settings{simt::LaneOrder::kRandom, 2}}) {
-                const simt::ScopedSettings scoped(settings);
-                std::fill(problem.output.begin(), problem.output.end(), NAN);
+              Shape{32, 4, 2, 16, DataType::kInt8, 50}, Shape{20, 4, 2, 16, DataType::kBF16}}) {
+            for (const AttentionVariant variant : variantsFor(shape)) {
+                Problem problem(shape, {1, 37, 150, 33}, kNumPrefillRows, 11);
+                problem.params.variant = variant;
+                problem.params.num_splits = 3;
+                std::vector<float> mass(static_cast<size_t>(4 * shape.num_kv_heads * 150));
+                problem.params.mass = mass.data();
+                problem.params.mass_stride = 150;
                 pagedAttentionSimt(problem.params, context_);
-                QCOMPARE(problem.output, forward);
+                const std::vector<float> forward = problem.output;
+                const std::vector<float> forward_mass = mass;
+                for (const simt::Settings& settings :
+                     {simt::Settings{simt::LaneOrder::kReverse, 0},
+                      simt::Settings{simt::LaneOrder::kRandom, 1},
+                      simt::Settings{simt::LaneOrder::kRandom, 2}}) {
+                    const simt::ScopedSettings scoped(settings);
+                    std::fill(problem.output.begin(), problem.output.end(), NAN);
+                    std::fill(mass.begin(), mass.end(), 0.f);
+                    pagedAttentionSimt(problem.params, context_);
+                    QCOMPARE(problem.output, forward);
+                    QCOMPARE(mass, forward_mass);
+                }
+            }
+        }
+    }
+
+    // Parts that end inside blocks and tiles, and more of them than a context can fill.
+    void splitContextsAgreeWithDenseReference() {
+        for (const Shape& shape :
+             {Shape{64, 2, 2, 16, DataType::kF16}, Shape{128, 8, 2, 3, DataType::kBF16},
+              Shape{32, 16, 1, 16, DataType::kInt8}, Shape{80, 6, 2, 16, DataType::kF32},
+              Shape{20, 5, 1, 16, DataType::kF16}, Shape{64, 8, 2, 16, DataType::kF16, 90}}) {
+            Problem problem(shape, {1, 300, 64, 33}, 3, 41);
+            const std::vector<double> reference = attentionReference(problem.params);
+            for (const AttentionVariant variant : variantsFor(shape)) {
+                problem.params.variant = variant;
+                for (const int num_splits : {1, 2, 3, 11, 200}) {
+                    problem.params.num_splits = num_splits;
+                    compare(
+                        problem, reference, [&] { pagedAttentionSimt(problem.params, context_); },
+                        qPrintable(
+                            QString("%1 in %2 parts").arg(variantName(variant)).arg(num_splits)));
+                }
+            }
+        }
+    }
+
+    // What does not fit the workspace is not split; nothing is written behind it.
+    void aSmallWorkspaceMeansFewerParts() {
+        for (const AttentionVariant variant : {AttentionVariant::kFma, AttentionVariant::kMma}) {
+            Problem problem({64, 4, 1, 16, DataType::kF16}, kSeqLens, kNumPrefillRows, 43);
+            const std::vector<double> reference = attentionReference(problem.params);
+            problem.params.variant = variant;
+            problem.params.num_splits = 9;
+            problem.params.host_row_to_seq = problem.params.row_to_seq;
+            const int64_t wanted =
+                pagedAttentionWorkspaceBytes(problem.params, context_.num_multiprocessors);
+            QVERIFY(wanted > 0);
+            for (const int64_t num_bytes : {int64_t{0}, wanted / 9, wanted / 2, wanted}) {
+                std::vector<float> workspace(static_cast<size_t>(num_bytes) / sizeof(float) + 64,
+                                             NAN);
+                ExecutionContext context = context_;
+                context.workspace = workspace.data();
+                context.workspace_bytes = num_bytes / 4 * 4;
+                compare(
+                    problem, reference, [&] { pagedAttentionSimt(problem.params, context); },
+                    variantName(variant));
+                QVERIFY(std::all_of(workspace.end() - 64, workspace.end(),
+                                    [](float value) { return std::isnan(value); }));
+                const bool used = !std::all_of(workspace.begin(), workspace.end(),
+                                               [](float value) { return std::isnan(value); });
+                QCOMPARE(used, num_bytes >= wanted / 2);
+            }
+        }
+    }
+
+    // Chunks longer than a tile, behind a prefix, with and without a window, in several types.
+    void prefillChunksAgreeWithDenseReference() {
+        for (const Shape& shape :
+             {Shape{64, 2, 2, 16, DataType::kF16}, Shape{32, 6, 2, 3, DataType::kBF16},
+              Shape{128, 8, 1, 16, DataType::kInt8, 20}, Shape{16, 14, 2, 1, DataType::kF16},
+              Shape{192, 16, 1, 16, DataType::kBF16}, Shape{32, 20, 1, 256, DataType::kInt8},
+              Shape{48, 4, 4, 16, DataType::kF32, 7}, Shape{20, 3, 1, 16, DataType::kF16, 30}}) {
+            Problem problem(shape, {3, 90}, 45, 47);
+            const std::vector<double> reference = attentionReference(problem.params);
+            for (const AttentionVariant variant : variantsFor(shape)) {
+                problem.params.variant = variant;
+                for (const int num_splits : {1, 3}) {
+                    if (num_splits > 1 && shape.head_dim > 64) continue;
+                    problem.params.num_splits = num_splits;
+                    compare(
+                        problem, reference, [&] { pagedAttentionSimt(problem.params, context_); },
+                        variantName(variant));
+                }
+            }
+            compare(
+                problem, reference, [&] { pagedAttentionCpu(problem.params, context_); }, "cpu");
+        }
+    }
+
+    // Rows of one sequence that see nothing in common: what lies between is in no block.
+    void farApartRowsOfASequenceReadNothingBetween() {
+        for (const DataType dtype : kKvDataTypes) {
+            const Shape shape{32, 4, 2, 4, dtype, 5};
+            Problem problem(shape, {2, 200}, 0, 53, {10, 11, 100, 103, 60, 9, 199});
+            const std::vector<double> reference = attentionReference(problem.params);
+            for (const AttentionVariant variant : variantsFor(shape)) {
+                problem.params.variant = variant;
+                compare(
+                    problem, reference, [&] { pagedAttentionSimt(problem.params, context_); },
+                    variantName(variant));
+            }
+        }
+    }
+
+    // Without a host copy of row_to_seq every row reads for itself.
+    void rowsNeedNotShare() {
+        for (const Shape& shape :
+             {Shape{64, 4, 2, 16, DataType::kF16}, Shape{64, 1, 1, 16, DataType::kInt8, 30}}) {
+            Problem problem(shape, {40, 90}, 20, 59);
+            const std::vector<double> reference = attentionReference(problem.params);
+            const std::vector<int32_t> each_its_own = [&] {
+                std::vector<int32_t> values;
+                for (int r = 0; r < problem.params.num_rows; ++r) values.push_back(r % 2);
+                return values;
+            }();
+            problem.params.host_row_to_seq = each_its_own.data();
+            for (const AttentionVariant variant : variantsFor(shape)) {
+                problem.params.variant = variant;
+                compare(
+                    problem, reference, [&] { pagedAttentionSimt(problem.params, context_); },
+                    variantName(variant));
+            }
+        }
+    }
+
+    void massAgreesWithDenseReference() {
+        for (const DataType dtype : kKvDataTypes) {
+            for (const Shape& shape : {Shape{64, 6, 2, 16, dtype}, Shape{20, 2, 2, 3, dtype, 40}}) {
+                Problem problem(shape, kSeqLens, kNumPrefillRows, 61);
+                constexpr int kStride = 310;
+                const size_t num_planes = kSeqLens.size() * 2;
+                std::vector<float> mass(num_planes * kStride);
+                problem.params.mass = mass.data();
+                problem.params.mass_stride = kStride;
+                const std::vector<double> reference = attentionMassReference(problem.params);
+                const std::vector<double> output_reference = attentionReference(problem.params);
+                const auto check = [&](const char* name) {
+                    double total = 0;
+                    for (size_t i = 0; i < mass.size(); ++i) {
+                        const double own = static_cast<double>(mass[i]) - 1;
+                        QVERIFY2(std::abs(own - reference[i]) <= 1e-4, name);
+                        if (reference[i] == 0) QCOMPARE(mass[i], 1.f);
+                        total += own;
+                    }
+                    // Each row and query head has one to give.
+                    const double expected = problem.params.num_rows * shape.num_heads;
+                    QVERIFY2(std::abs(total - expected) <= 1e-4 * expected, name);
+                };
+                for (const AttentionVariant variant : variantsFor(shape)) {
+                    problem.params.variant = variant;
+                    for (const int num_splits : {1, 3}) {
+                        problem.params.num_splits = num_splits;
+                        std::fill(mass.begin(), mass.end(), 1.f);  // added to, not overwritten
+                        compare(
+                            problem, output_reference,
+                            [&] { pagedAttentionSimt(problem.params, context_); },
+                            variantName(variant));
+                        check(variantName(variant));
+                    }
+                }
+                std::fill(mass.begin(), mass.end(), 1.f);
+                compare(
+                    problem, output_reference, [&] { pagedAttentionCpu(problem.params, context_); },
+                    "cpu");
+                check("cpu");
+            }
+        }
+    }
+
+    void massChangesNoBitOfTheOutput() {
+        for (const auto& attention : {pagedAttentionCpu, pagedAttentionSimt}) {
+            Problem problem({48, 6, 2, 16, DataType::kF16}, kSeqLens, kNumPrefillRows, 67);
+            attention(problem.params, context_);
+            const std::vector<float> without = problem.output;
+            std::vector<float> mass(kSeqLens.size() * 2 * 300);
+            problem.params.mass = mass.data();
+            problem.params.mass_stride = 300;
+            attention(problem.params, context_);
+            QCOMPARE(problem.output, without);
+        }
+    }
+
+    // The same kernel without the table: the same bits.
+    void contiguousAttentionGivesTheSameBits() {
+        for (const DataType dtype : {DataType::kF16, DataType::kBF16}) {
+            for (const Shape& shape : {Shape{64, 2, 2, 16, dtype}, Shape{128, 8, 2, 3, dtype},
+                                       Shape{32, 32, 2, 16, dtype}, Shape{256, 4, 2, 16, dtype}}) {
+                Problem problem(shape, kSeqLens, 0, 71);
+                const PagedKvView& kv = problem.params.kv;
+                constexpr int kMaxLen = 304;
+                const size_t row_bytes = static_cast<size_t>(kv.num_kv_heads) * kv.head_dim * 2;
+                std::vector<std::byte> parts[2];
+                for (int part = 0; part < 2; ++part) {
+                    parts[part].resize(kSeqLens.size() * kMaxLen * row_bytes, std::byte{0xff});
+                    for (size_t s = 0; s < kSeqLens.size(); ++s) {
+                        for (int i = 0; i < kSeqLens[s]; ++i) {
+                            const int64_t block_id = problem.block_tables[static_cast<size_t>(
+                                static_cast<int>(s) * problem.params.max_blocks_per_seq +
+                                i / kv.block_size)];
+                            const int64_t slot = block_id * kv.block_size + i % kv.block_size;
+                            std::memcpy(parts[part].data() +
+                                            (s * kMaxLen + static_cast<size_t>(i)) * row_bytes,
+                                        kv.data + kv.offset(1, part, slot, 0) * 2, row_bytes);
+                        }
+                    }
+                }
+                ContiguousAttentionParams params;
+                params.query = problem.params.query;
+                params.key = parts[PagedKvView::kKey].data();
+                params.value = parts[PagedKvView::kValue].data();
+                params.dtype = dtype;
+                params.context_lens = problem.params.context_lens;
+                params.num_seqs = problem.params.num_seqs;
+                params.max_context_len = kMaxLen;
+                params.num_heads = shape.num_heads;
+                params.num_kv_heads = shape.num_kv_heads;
+                params.head_dim = shape.head_dim;
+                params.scale = problem.params.scale;
+                for (const AttentionVariant variant : variantsFor(shape)) {
+                    for (const int num_splits : {1, 4}) {
+                        problem.params.variant = params.variant = variant;
+                        problem.params.num_splits = params.num_splits = num_splits;
+                        pagedAttentionSimt(problem.params, context_);
+                        std::vector<float> output(problem.output.size(), NAN);
+                        params.output = output.data();
+                        contiguousAttentionSimt(params, context_);
+                        QCOMPARE(output, problem.output);
+                    }
+                }
+            }
+        }
+    }
+
+    void regionsGatherRowsThatShare() {
+        const auto regionsOf = [](const std::vector<int32_t>& rows) {
+            QString text;
+            for (const AttentionRegion& r :
+                 attentionRegions(rows.data(), static_cast<int>(rows.size()))) {
+                text +=
+                    QString(r.is_shared ? "[%1+%2]" : "(%1+%2)").arg(r.first_row).arg(r.num_rows);
+            }
+            return text;
+        };
+        QCOMPARE(regionsOf({0, 1, 2}), QString("(0+3)"));
+        QCOMPARE(regionsOf({4, 4, 4}), QString("[0+3]"));
+        QCOMPARE(regionsOf({0, 1, 2, 2, 3, 3, 3, 4}), QString("(0+2)[2+5](7+1)"));
+        QCOMPARE(attentionRegions(nullptr, 5).size(), size_t{1});
+        QVERIFY(!attentionRegions(nullptr, 5)[0].is_shared);
+    }
+
+    void splitsFillTheMultiprocessors() {
+        // Enough to do without: 256 sequences of 8 KV heads, five waves.
+        QCOMPARE(attentionSplits(256 * 8, 4096, 132), 1);
+        // One sequence, 8 KV heads, 128 Ki tokens: all of 132 * 3 places, in one wave.
+        const int alone = attentionSplits(8, 131072, 132);
+        QVERIFY(alone >= 40 && 8 * alone <= 132 * kAttentionResidentThreadBlocks);
+        // Too short to split.
+        QCOMPARE(attentionSplits(1, 255, 132), 1);
+        QCOMPARE(attentionSplits(1, 1, 132), 1);
+        for (const int64_t num_thread_blocks : {1, 7, 32, 100, 397, 1000}) {
+            for (const int64_t context_len : {100, 1000, 4096, 40000, 1000000}) {
+                const int splits = attentionSplits(num_thread_blocks, context_len, 132);
+                QVERIFY(splits >= 1 && splits <= kAttentionMaxSplits);
+                QVERIFY(splits == 1 || context_len / splits >= kAttentionMinSplitLen);
+                const auto cost = [&](int64_t s) {
+                    const int64_t places = 132 * kAttentionResidentThreadBlocks;
+                    return (num_thread_blocks * s + places - 1) / places *
+                           ((context_len + s - 1) / s + kAttentionMinSplitLen / 2);
+                };
+                QVERIFY(cost(splits) <= cost(1));
+                QVERIFY(splits == 1 || cost(splits) < cost(splits - 1));
             }
         }
     }
@@ -344,7 +639,8 @@ class PagedAttentionTest : public QObject {
         for (const DataType dtype : kKvDataTypes) {
             Problem problem({48, 6, 2, 16, dtype, 1}, kSeqLens, 0, 29);
             const PagedKvView& kv = problem.params.kv;
-            const auto check = [&](const char* name) {
+            // int8 through matrix instructions: weight times scale in 16 bits.
+            const auto check = [&](const char* name, float tolerance) {
                 for (int r = 0; r < problem.params.num_rows; ++r) {
                     const int position = problem.context_lens[static_cast<size_t>(r)] - 1;
                     const int64_t block_id = problem.block_tables[static_cast<size_t>(
@@ -367,18 +663,23 @@ class PagedAttentionTest : public QObject {
                                 value = dtype == DataType::kF16 ? halfToFloat(bits)
                                                                 : bfloat16ToFloat(bits);
                             }
-                            QVERIFY2(problem.output[static_cast<size_t>((r * 6 + head) * 48 + d)] ==
-                                         value,
-                                     name);
+                            const float own =
+                                problem.output[static_cast<size_t>((r * 6 + head) * 48 + d)];
+                            QVERIFY2(std::abs(own - value) <= tolerance * std::abs(value), name);
                         }
                     }
                 }
             };
             pagedAttentionCpu(problem.params, context_);
-            check("cpu");
-            std::fill(problem.output.begin(), problem.output.end(), NAN);
-            pagedAttentionSimt(problem.params, context_);
-            check("simt");
+            check("cpu", 0.f);
+            for (const AttentionVariant variant : variantsFor({48, 6, 2, 16, dtype})) {
+                problem.params.variant = variant;
+                std::fill(problem.output.begin(), problem.output.end(), NAN);
+                pagedAttentionSimt(problem.params, context_);
+                const bool is_rounded =
+                    variant == AttentionVariant::kMma && dtype == DataType::kInt8;
+                check(variantName(variant), is_rounded ? 0x1p-15f : 0.f);
+            }
         }
     }
 
@@ -442,6 +743,14 @@ class PagedAttentionTest : public QObject {
         QVERIFY(refused([](PagedAttentionParams& p) { p.kv.num_blocks = 1; }));
         QVERIFY(refused([](PagedAttentionParams& p) { p.max_blocks_per_seq = 1; }));
         QVERIFY(refused([](PagedAttentionParams& p) { p.window = -1; }));
+        QVERIFY(refused([](PagedAttentionParams& p) { p.num_splits = -1; }));
+        QVERIFY(refused([](PagedAttentionParams& p) { p.max_context_len = 19; }));
+        QVERIFY(refused([](PagedAttentionParams& p) { p.max_context_len = 33; }));
+        std::vector<float> mass(40);
+        QVERIFY(refused([&](PagedAttentionParams& p) {
+            p.mass = mass.data();
+            p.mass_stride = 19;
+        }));
         QVERIFY(refused([](PagedAttentionParams& p) {
             p.kv.dtype = DataType::kInt8;
             p.kv.data += 1;
