@@ -477,14 +477,14 @@ ReplayResult replay(const std::vector<TraceRequest>& trace,
     if (options.time != ReplayTime::kVirtual) {
         RealTime time(options.time == ReplayTime::kWait);
         engine.setClock(time.clock());
-        return runAll(engine, time, trace, std::move(requests), options, model.weights->sha256,
+        return runAll(engine, time, trace, std::move(requests), options, model.weights->sha256(),
                       true);
     }
     VirtualTime time;
     StepCost cost;
     engine.setVirtualTime(virtualTime(time, options.machine, modelWork(*model.weights), cost));
     ReplayResult result =
-        runAll(engine, time, trace, std::move(requests), options, model.weights->sha256, true);
+        runAll(engine, time, trace, std::move(requests), options, model.weights->sha256(), true);
     result.cost = cost;
     return result;
 }
