@@ -20,18 +20,11 @@
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/silu_mul/silu_mul.h"
+#include "tests/support/numbers.h"
 
 using namespace kvlab;
 
 namespace {
-
-std::vector<float> randomValues(size_t count, uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(count);
-    for (float& value : values) value = normal(random);
-    return values;
-}
 
 struct Runner {
     explicit Runner(int num_threads) : threads(num_threads) { context.threads = &threads; }
@@ -128,7 +121,7 @@ class CpuOpsTest : public QObject {
     // magnitude of the row; the largest magnitude is the scale times 127.
     void int8RowsAreHalfAScaleFromTheirValues() {
         for (int exponent = -120; exponent <= 120; exponent += 3) {
-            std::vector<float> row = randomValues(64, static_cast<uint64_t>(exponent + 200));
+            std::vector<float> row = normalValues(64, static_cast<uint64_t>(exponent + 200));
             double largest = 0;
             for (float& value : row) {
                 value = std::ldexp(value, exponent);
@@ -168,8 +161,8 @@ class CpuOpsTest : public QObject {
         QFETCH(int, num_outputs);
         QFETCH(int, type);
         constexpr int kRows = 11;
-        const auto input = randomValues(size_t{kRows} * num_inputs, 1);
-        const auto weight = randomValues(static_cast<size_t>(num_inputs) * num_outputs, 2);
+        const auto input = normalValues(size_t{kRows} * num_inputs, 1);
+        const auto weight = normalValues(static_cast<size_t>(num_inputs) * num_outputs, 2);
         const auto stored = quantise(static_cast<TensorType>(type), weight.data(),
                                      static_cast<int64_t>(weight.size()));
         const auto rounded = dequantiseReference(static_cast<TensorType>(type), stored.data(),
@@ -227,7 +220,7 @@ class CpuOpsTest : public QObject {
         for (size_t i = 0; i < all.size(); ++i) QCOMPARE(added[i], all[i] + 1.f);
 
         // A bias is added once, to the residual stream and without it, to many rows and to one.
-        const auto bias = randomValues(static_cast<size_t>(num_outputs), 3);
+        const auto bias = normalValues(static_cast<size_t>(num_outputs), 3);
         p.bias = bias.data();
         for (const int count : {1, kRows}) {
             p.num_rows = count;
@@ -246,8 +239,8 @@ class CpuOpsTest : public QObject {
 
     void rmsNormAgreesWithDoubles() {
         const int dim = 37, rows = 5;
-        const auto input = randomValues(size_t{dim} * rows, 3);
-        const auto weight = randomValues(dim, 4);
+        const auto input = normalValues(size_t{dim} * rows, 3);
+        const auto weight = normalValues(dim, 4);
         std::vector<float> output(input.size());
         RmsNormParams p;
         p.input = input.data();
@@ -322,8 +315,8 @@ class CpuOpsTest : public QObject {
     }
 
     void siluMulAgreesWithDoubles() {
-        const auto gate = randomValues(1000, 5);
-        const auto up = randomValues(1000, 6);
+        const auto gate = normalValues(1000, 5);
+        const auto up = normalValues(1000, 6);
         std::vector<float> output(1000);
         SiluMulParams p;
         p.gate = gate.data();
@@ -353,7 +346,7 @@ class CpuOpsTest : public QObject {
         embeddingCpu(p, runner.context);
         QCOMPARE(output, (std::vector<float>{5, 6, 1, 2}));
 
-        const auto values = randomValues(size_t{3} * 256, 12);
+        const auto values = normalValues(size_t{3} * 256, 12);
         for (const TensorType type : kAllTensorTypes) {
             const auto stored = quantise(type, values.data(), 3 * 256);
             const auto expected = dequantiseReference(type, stored.data(), 3 * 256);
@@ -404,8 +397,8 @@ class CpuOpsTest : public QObject {
             kv.dtype = dtype;
             std::vector<std::byte> pool(static_cast<size_t>(kv.numBytes()), std::byte{0xff});
             kv.data = pool.data();
-            const auto key = randomValues(2 * 2 * 3, 7);
-            const auto value = randomValues(2 * 2 * 3, 8);
+            const auto key = normalValues(2 * 2 * 3, 7);
+            const auto value = normalValues(2 * 2 * 3, 8);
             // Each plane its own slots: head 0 writes tokens to 5 and 6, head 1 to 7 and nowhere.
             const std::vector<int32_t> slot_mapping{5, 6, 7, -1};
             KvCacheWriteParams p;
@@ -455,7 +448,7 @@ class CpuOpsTest : public QObject {
         kv.block_size = 3;
         kv.num_kv_heads = 2;
         kv.head_dim = 5;
-        const auto random = randomValues(static_cast<size_t>(kv.numBytes()) / sizeof(float), 10);
+        const auto random = normalValues(static_cast<size_t>(kv.numBytes()) / sizeof(float), 10);
         std::vector<float> pool = random;
         kv.data = reinterpret_cast<std::byte*>(pool.data());
         PagedKvView before = kv;
@@ -494,7 +487,7 @@ class CpuOpsTest : public QObject {
         kv.block_size = 3;
         kv.num_kv_heads = 1;
         kv.head_dim = 2;
-        std::vector<float> pool = randomValues(static_cast<size_t>(kv.numValues()), 9);
+        std::vector<float> pool = normalValues(static_cast<size_t>(kv.numValues()), 9);
         const std::vector<float> before = pool;
         kv.data = reinterpret_cast<std::byte*>(pool.data());
         const std::vector<int32_t> source{1}, target{3}, num_slots{2};

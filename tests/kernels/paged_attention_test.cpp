@@ -18,6 +18,7 @@
 #include "kernels/paged_attention/paged_attention_plan.h"
 #include "kernels/reference/attention_reference.h"
 #include "kernels/simt/simt.h"
+#include "tests/support/numbers.h"
 
 using namespace kvlab;
 
@@ -180,18 +181,6 @@ struct Problem {
         context_lens.push_back(context_len);
     }
 };
-
-double relativeError(const std::vector<float>& output, const std::vector<double>& reference) {
-    double max_difference = 0;
-    double max_reference = 0;
-    for (size_t i = 0; i < output.size(); ++i) {
-        const double difference = std::abs(static_cast<double>(output[i]) - reference[i]);
-        if (std::isnan(difference)) return difference;
-        max_difference = std::max(max_difference, difference);
-        max_reference = std::max(max_reference, std::abs(reference[i]));
-    }
-    return max_difference / max_reference;
-}
 
 // The variants of the CUDA kernel that can compute this.
 std::vector<AttentionVariant> variantsFor(const Shape& shape) {

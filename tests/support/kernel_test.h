@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// What the tests of single operations share: random numbers, memory with a poisoned fence around
-// it, and the ways to run an operation.
+// What the tests of single operations share: memory with a poisoned fence around it, and the ways
+// to run an operation.
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include <QtTest>
@@ -16,16 +14,9 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/execution_context.h"
 #include "kernels/simt/simt.h"
+#include "tests/support/numbers.h"
 
 namespace kvlab {
-
-inline std::vector<float> normalValues(int64_t count, uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(static_cast<size_t>(count));
-    for (float& value : values) value = normal(random);
-    return values;
-}
 
 // Memory for `count` values between two strips of 0xff bytes: NaN as f32, f16 and bf16, -1 as an
 // integer. A kernel that reads beside its input cannot get a right result, and one that writes
@@ -103,18 +94,6 @@ void runOperation(Way way,
                                                                 : simt::LaneOrder::kRandom,
                                          7});
     simt(params, context);
-}
-
-// max |a - b| / max |b|; infinite when a NaN is among them.
-inline double relativeError(const std::vector<float>& actual, const std::vector<double>& expected) {
-    double worst = 0;
-    double largest = 0;
-    for (size_t i = 0; i < expected.size(); ++i) {
-        const double error = std::abs(static_cast<double>(actual[i]) - expected[i]);
-        if (!(error <= worst)) worst = std::isnan(error) ? INFINITY : error;
-        largest = std::max(largest, std::abs(expected[i]));
-    }
-    return worst == 0 ? 0 : worst / largest;
 }
 
 }  // namespace kvlab

@@ -12,6 +12,7 @@
 #include "engine/error.h"
 #include "engine/model/model_loader.h"
 #include "engine/model/tokenizer.h"
+#include "tests/support/numbers.h"
 #include "tests/support/reference_model.h"
 #include "tests/support/tiny_model.h"
 
@@ -51,17 +52,6 @@ std::vector<float> engineLogits(const std::shared_ptr<const ModelWeights>& weigh
     while (engine.step() != nullptr) {
     }
     return logits;
-}
-
-double relativeError(const std::vector<float>& a, const std::vector<double>& b) {
-    if (a.size() != b.size()) return INFINITY;
-    double worst = 0;
-    double largest = 0;
-    for (size_t i = 0; i < a.size(); ++i) {
-        worst = std::max(worst, std::abs(static_cast<double>(a[i]) - b[i]));
-        largest = std::max(largest, std::abs(b[i]));
-    }
-    return worst / largest;
 }
 
 std::vector<int32_t> randomTokens(int count, int vocab_size, uint64_t seed) {

@@ -5,9 +5,7 @@
 // line. Results are compared with the CPU's, so that a build without sanitizers checks something
 // too.
 
-#include <cmath>
 #include <cstdio>
-#include <random>
 #include <vector>
 
 #include "kernels/cpu/thread_pool.h"
@@ -20,20 +18,13 @@
 #include "kernels/rope/rope.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "kernels/simt/simt.h"
+#include "tests/support/numbers.h"
 
 using namespace kvlab;
 
 namespace {
 
 int num_failures = 0;
-
-std::vector<float> normalValues(size_t count, uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(count);
-    for (float& value : values) value = normal(random);
-    return values;
-}
 
 // Runs the operation both ways; `output` is the member of the parameters that is written.
 template <typename Params>
@@ -50,13 +41,7 @@ void compare(const char* name,
     cpu(params, context);
     params.*output = actual.data();
     simt(params, context);
-    float worst = 0;
-    float largest = 0;
-    for (size_t i = 0; i < expected.size(); ++i) {
-        worst = std::max(worst, std::abs(actual[i] - expected[i]));
-        largest = std::max(largest, std::abs(expected[i]));
-    }
-    const bool agrees = worst <= 1e-4f * largest;
+    const bool agrees = relativeError(actual, expected) <= 1e-4;
     std::printf("%-32s %s\n", name, agrees ? "agrees" : "DIFFERS");
     if (!agrees) ++num_failures;
 }
