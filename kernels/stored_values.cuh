@@ -20,6 +20,7 @@
 // multiply-add takes it to its value.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/simt/simt.h"
 #include "kernels/simt/storage_types.h"
@@ -77,6 +78,27 @@ __device__ __forceinline__ void fourInt8(uint32_t bytes, float scale, float* val
 }
 
 }  // namespace stored_values_detail
+
+// Calls use(std::integral_constant<TensorType, …>) with the type as a constant. Host only.
+template <typename Use>
+void withTensorType(TensorType type, Use&& use) {
+    switch (type) {
+        case TensorType::kF32:
+            return use(std::integral_constant<TensorType, TensorType::kF32>{});
+        case TensorType::kF16:
+            return use(std::integral_constant<TensorType, TensorType::kF16>{});
+        case TensorType::kBF16:
+            return use(std::integral_constant<TensorType, TensorType::kBF16>{});
+        case TensorType::kQ8_0:
+            return use(std::integral_constant<TensorType, TensorType::kQ8_0>{});
+        case TensorType::kQ4_0:
+            return use(std::integral_constant<TensorType, TensorType::kQ4_0>{});
+        case TensorType::kQ4_K:
+            return use(std::integral_constant<TensorType, TensorType::kQ4_K>{});
+        case TensorType::kQ6_K:
+            return use(std::integral_constant<TensorType, TensorType::kQ6_K>{});
+    }
+}
 
 constexpr int kPieceValues = 8;
 

@@ -20,11 +20,11 @@
 // once.
 
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 
 #include "kernels/copy_blocks/copy_blocks.h"
+#include "kernels/launch_check.h"
 #include "kernels/simt/simt.h"
+#include "kernels/simt/storage_types.h"
 
 namespace kvlab {
 
@@ -33,18 +33,13 @@ namespace copy_blocks_detail {
 constexpr int kThreads = 256;
 constexpr int kVectors = 4;  // that a thread copies, all read before the first is written
 
-template <int kBytes>
-struct alignas(kBytes) Vector {
-    unsigned char bytes[kBytes];
-};
-
 }  // namespace copy_blocks_detail
 
 template <int kBytes>
 __global__ void __launch_bounds__(copy_blocks_detail::kThreads)
     copyBlocksKernel(CopyBlocksParams params, int value_bytes) {
     using namespace copy_blocks_detail;
-    using V = Vector<kBytes>;
+    using V = Chunk<unsigned char, kBytes>;
     const PagedKvView& kv = params.kv;
     const int pair = static_cast<int>(blockIdx.x);
     const int layer = static_cast<int>(blockIdx.y) / 2;
@@ -79,9 +74,7 @@ __global__ void __launch_bounds__(copy_blocks_detail::kThreads)
 
 namespace copy_blocks_detail {
 
-inline void require(bool condition, const char* what) {
-    if (!condition) throw std::invalid_argument(std::string("copy_blocks: ") + what);
-}
+inline constexpr LaunchCheck require{"copy_blocks"};
 
 // What can be seen without reading device memory.
 inline void checkShapes(const CopyBlocksParams& params) {

@@ -19,10 +19,9 @@
 
 #include <cmath>
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 
 #include "kernels/embedding/embedding.h"
+#include "kernels/launch_check.h"
 #include "kernels/simt/simt.h"
 #include "kernels/stored_values.cuh"
 
@@ -49,9 +48,7 @@ __global__ void __launch_bounds__(kEmbeddingThreads) embeddingKernel(EmbeddingPa
 
 namespace embedding_detail {
 
-inline void require(bool condition, const char* what) {
-    if (!condition) throw std::invalid_argument(std::string("embedding: ") + what);
-}
+inline constexpr LaunchCheck require{"embedding"};
 
 template <TensorType kType>
 void launch(const EmbeddingParams& params, void* stream) {
@@ -72,25 +69,9 @@ inline void launchEmbedding(const EmbeddingParams& params, void* stream) {
     require(params.vocab_size >= 1, "the table is empty");
     require(params.dim >= 1 && params.dim % tensorBlockValues(params.type) == 0,
             "dim must be a whole number of the type's blocks");
-    require(
-        reinterpret_cast<uintptr_t>(params.table) % (params.type == TensorType::kF32 ? 4 : 2) == 0,
-        "the table is not aligned");
-    switch (params.type) {
-        case TensorType::kF32:
-            return launch<TensorType::kF32>(params, stream);
-        case TensorType::kF16:
-            return launch<TensorType::kF16>(params, stream);
-        case TensorType::kBF16:
-            return launch<TensorType::kBF16>(params, stream);
-        case TensorType::kQ8_0:
-            return launch<TensorType::kQ8_0>(params, stream);
-        case TensorType::kQ4_0:
-            return launch<TensorType::kQ4_0>(params, stream);
-        case TensorType::kQ4_K:
-            return launch<TensorType::kQ4_K>(params, stream);
-        case TensorType::kQ6_K:
-            return launch<TensorType::kQ6_K>(params, stream);
-    }
+    require(isAligned(params.table, params.type == TensorType::kF32 ? 4 : 2),
+            "the table is not aligned");
+    withTensorType(params.type, [&](auto type) { launch<type.value>(params, stream); });
 }
 
 }  // namespace kvlab

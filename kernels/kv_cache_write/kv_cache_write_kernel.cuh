@@ -21,12 +21,11 @@
 // rows are a few KiB: the launch costs more than the work.
 
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 
 #include "kernels/int8_row.h"
 #include "kernels/kv_cache_write/kv_cache_write.h"
+#include "kernels/launch_check.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/storage_types.h"
 
@@ -39,9 +38,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kFour = 4;  // values a lane moves at once
 
 template <typename T>
-struct alignas(sizeof(T) * kFour) Four {
-    T values[kFour];
-};
+using Four = Chunk<T, kFour>;
 
 template <typename T>
 __device__ __forceinline__ T stored(float value, float scale) {
@@ -101,9 +98,7 @@ __global__ void __launch_bounds__(kv_cache_write_detail::kThreads)
 
 namespace kv_cache_write_detail {
 
-inline void require(bool condition, const char* what) {
-    if (!condition) throw std::invalid_argument(std::string("kv_cache_write: ") + what);
-}
+inline constexpr LaunchCheck require{"kv_cache_write"};
 
 // What can be seen without reading device memory.
 inline void checkShapes(const KvCacheWriteParams& params) {
@@ -116,9 +111,8 @@ inline void checkShapes(const KvCacheWriteParams& params) {
     require(params.layer >= 0 && params.layer < kv.num_layers, "the layer is outside the pool");
     require(params.plane_stride == 0 || params.plane_stride >= params.num_tokens,
             "plane_stride must be 0 or num_tokens");
-    require(
-        kv.dtype != DataType::kInt8 || reinterpret_cast<uintptr_t>(kv.data) % alignof(float) == 0,
-        "an int8 pool must lie where its f32 scales are aligned");
+    require(kv.dtype != DataType::kInt8 || isAligned(kv.data, alignof(float)),
+            "an int8 pool must lie where its f32 scales are aligned");
 }
 
 // The launch configuration. `stream` is a cudaStream_t.
@@ -126,11 +120,9 @@ template <typename T>
 void launch(const KvCacheWriteParams& params, void* stream) {
     const int64_t num_items = static_cast<int64_t>(params.num_tokens) * params.kv.num_kv_heads * 2;
     const dim3 grid(static_cast<unsigned>((num_items + kWarps - 1) / kWarps));
-    const auto aligned = [](const void* address, size_t bytes) {
-        return reinterpret_cast<uintptr_t>(address) % bytes == 0;
-    };
-    if (params.kv.head_dim % kFour == 0 && aligned(params.kv.data, sizeof(Four<T>)) &&
-        aligned(params.key, sizeof(Four<float>)) && aligned(params.value, sizeof(Four<float>))) {
+    if (params.kv.head_dim % kFour == 0 && isAligned(params.kv.data, sizeof(Four<T>)) &&
+        isAligned(params.key, sizeof(Four<float>)) &&
+        isAligned(params.value, sizeof(Four<float>))) {
         KVLAB_LAUNCH((kvCacheWriteKernel<T, true>), grid, kThreads, 0, stream, params);
     } else {
         KVLAB_LAUNCH((kvCacheWriteKernel<T, false>), grid, kThreads, 0, stream, params);
@@ -145,20 +137,7 @@ inline void launchKvCacheWrite(const KvCacheWriteParams& params, void* stream) {
     require(params.num_tokens >= 0, "num_tokens is negative");
     if (params.num_tokens == 0) return;
     checkShapes(params);
-    switch (params.kv.dtype) {
-        case DataType::kF32:
-            launch<float>(params, stream);
-            break;
-        case DataType::kF16:
-            launch<Half>(params, stream);
-            break;
-        case DataType::kBF16:
-            launch<Bfloat16>(params, stream);
-            break;
-        case DataType::kInt8:
-            launch<int8_t>(params, stream);
-            break;
-    }
+    withStorageType(params.kv.dtype, [&](auto type) { launch<decltype(type)>(params, stream); });
 }
 
 }  // namespace kvlab

@@ -41,9 +41,8 @@
 //   off by 3e-4.
 
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 
+#include "kernels/launch_check.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/simt/simt.h"
 #include "kernels/stored_values.cuh"
@@ -320,13 +319,7 @@ __global__ void __launch_bounds__(kMatmulTiledThreads, 3) matmulTiledKernel(Matm
 
 namespace matmul_detail {
 
-inline void require(bool condition, const char* what) {
-    if (!condition) throw std::invalid_argument(std::string("matmul: ") + what);
-}
-
-inline bool isAligned(const void* pointer, uintptr_t bytes) {
-    return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
+inline constexpr LaunchCheck require{"matmul"};
 
 // Blocks of the other types are no multiple of 4 bytes and read in twos, wherever they begin.
 template <TensorType kType>
@@ -423,22 +416,7 @@ inline void launchMatmul(const MatmulParams& params, void* stream) {
     using namespace matmul_detail;
     checkShapes(params);
     if (params.num_rows == 0) return;
-    switch (params.type) {
-        case TensorType::kF32:
-            return launchOfType<TensorType::kF32>(params, stream);
-        case TensorType::kF16:
-            return launchOfType<TensorType::kF16>(params, stream);
-        case TensorType::kBF16:
-            return launchOfType<TensorType::kBF16>(params, stream);
-        case TensorType::kQ8_0:
-            return launchOfType<TensorType::kQ8_0>(params, stream);
-        case TensorType::kQ4_0:
-            return launchOfType<TensorType::kQ4_0>(params, stream);
-        case TensorType::kQ4_K:
-            return launchOfType<TensorType::kQ4_K>(params, stream);
-        case TensorType::kQ6_K:
-            return launchOfType<TensorType::kQ6_K>(params, stream);
-    }
+    withTensorType(params.type, [&](auto type) { launchOfType<type.value>(params, stream); });
 }
 
 }  // namespace kvlab

@@ -62,6 +62,34 @@ __device__ __forceinline__ int attentionSlot(const AttentionTask& task, int seq_
     }
 }
 
+// The query heads of this thread block: a slice of a KV head's group.
+struct HeadSlice {
+    int kv_head;
+    int first_head;
+    int num_heads;
+};
+
+__device__ __forceinline__ HeadSlice headSlice(const AttentionTask& task) {
+    const int kv_head = static_cast<int>(blockIdx.y) / task.num_slices;
+    const int group = task.num_heads / task.num_kv_heads;
+    const int first_in_group = static_cast<int>(blockIdx.y) % task.num_slices * task.heads_per_tile;
+    const int left = group - first_in_group;
+    return {kv_head, kv_head * group + first_in_group,
+            left < task.heads_per_tile ? left : task.heads_per_tile};
+}
+
+// The rows of a tile; those of the last one end with the region.
+struct RowTile {
+    int begin;
+    int end;
+};
+
+__device__ __forceinline__ RowTile rowTile(const AttentionTask& task, int tile) {
+    const int begin = task.first_row + tile * task.rows_per_tile;
+    const int rows_end = task.first_row + task.num_rows;
+    return {begin, begin + task.rows_per_tile < rows_end ? begin + task.rows_per_tile : rows_end};
+}
+
 // Rows from `row` on that walk the cache together: one sequence, and no position between them that
 // none sees, because its block may be gone.
 struct RowRun {

@@ -59,16 +59,11 @@ __global__ void __launch_bounds__(kAttentionThreads,
     constexpr int kStep = kVectors >= 4 || sizeof(T) == 4 ? 2 : 4;
     constexpr bool kScaled = std::is_same_v<T, int8_t>;
     const int head_dim = task.head_dim;
-    const int kv_head = static_cast<int>(blockIdx.y) / task.num_slices;
-    const int group = task.num_heads / task.num_kv_heads;
-    const int first_in_group = static_cast<int>(blockIdx.y) % task.num_slices * task.heads_per_tile;
-    const int num_heads_here =
-        group - first_in_group < task.heads_per_tile ? group - first_in_group : task.heads_per_tile;
-    const int first_head = kv_head * group + first_in_group;
-    const int tile_begin = task.first_row + static_cast<int>(blockIdx.x) * task.rows_per_tile;
-    const int rows_end = task.first_row + task.num_rows;
-    const int tile_end =
-        tile_begin + task.rows_per_tile < rows_end ? tile_begin + task.rows_per_tile : rows_end;
+    const HeadSlice heads = headSlice(task);
+    const int kv_head = heads.kv_head;
+    const int first_head = heads.first_head;
+    const int num_heads_here = heads.num_heads;
+    const RowTile tile = rowTile(task, static_cast<int>(blockIdx.x));
 
     const int team = static_cast<int>(threadIdx.x) / kTeam;
     const int first_value = static_cast<int>(threadIdx.x) % kTeam * kChunk;
@@ -80,8 +75,8 @@ __global__ void __launch_bounds__(kAttentionThreads,
     KVLAB_SHARED(float, team_max, kVectors* kNumTeams);
     KVLAB_SHARED(float, team_sum, kVectors* kNumTeams);
 
-    for (int row = tile_begin; row < tile_end;) {
-        RowRun run = rowRun<kShared>(task, row, tile_end);
+    for (int row = tile.begin; row < tile.end;) {
+        RowRun run = rowRun<kShared>(task, row, tile.end);
         takePart(task, run);
         const int num_vectors = (run.row_end - row) * num_heads_here;
 

@@ -8,11 +8,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 
 #include "kernels/contiguous_attention/contiguous_attention.h"
+#include "kernels/launch_check.h"
 #include "kernels/paged_attention/attention_mass_kernel.cuh"
 #include "kernels/paged_attention/attention_task.cuh"
 #include "kernels/paged_attention/paged_attention_kernel.cuh"
@@ -118,28 +117,7 @@ void launchMass(const AttentionTask& task,
                  mass_stride);
 }
 
-// Calls use(T{}) with the storage type.
-template <typename Use>
-void withStorageType(DataType dtype, Use&& use) {
-    switch (dtype) {
-        case DataType::kF32:
-            use(float{});
-            break;
-        case DataType::kF16:
-            use(Half{});
-            break;
-        case DataType::kBF16:
-            use(Bfloat16{});
-            break;
-        case DataType::kInt8:
-            use(int8_t{});
-            break;
-    }
-}
-
-inline void require(bool condition, const char* what) {
-    if (!condition) throw std::invalid_argument(std::string("paged_attention: ") + what);
-}
+inline constexpr LaunchCheck require{"paged_attention"};
 
 // What can be seen without reading device memory.
 inline void checkShapes(const PagedAttentionParams& params) {
@@ -158,9 +136,8 @@ inline void checkShapes(const PagedAttentionParams& params) {
     require(int64_t{kv.num_blocks} * kv.block_size <= INT32_MAX, "the pool has too many slots");
     require(params.layer >= 0 && params.layer < kv.num_layers, "the layer is outside the pool");
     require(params.window >= 0, "the window is negative");
-    require(
-        kv.dtype != DataType::kInt8 || reinterpret_cast<uintptr_t>(kv.data) % alignof(float) == 0,
-        "an int8 pool must lie where its f32 scales are aligned");
+    require(kv.dtype != DataType::kInt8 || isAligned(kv.data, alignof(float)),
+            "an int8 pool must lie where its f32 scales are aligned");
     require(params.num_seqs >= 1 && params.max_blocks_per_seq >= 1, "the block tables are empty");
     require(params.max_context_len >= 0 &&
                 params.max_context_len <= int64_t{params.max_blocks_per_seq} * kv.block_size,
@@ -286,8 +263,7 @@ void launchCall(Call& call,
 }
 
 inline std::byte* workspaceOf(const ExecutionContext& context) {
-    require(reinterpret_cast<uintptr_t>(context.workspace) % 16 == 0,
-            "the workspace must be aligned to 16 bytes");
+    require(isAligned(context.workspace, 16), "the workspace must be aligned to 16 bytes");
     return static_cast<std::byte*>(context.workspace);
 }
 

@@ -133,23 +133,18 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim* kTiles <= 128 ? 3 : 2
     constexpr int kWalkers = kShared ? 1 : kAttentionWarps;  // warps that share a context
 
     const int head_dim = task.head_dim;
-    const int kv_head = static_cast<int>(blockIdx.y) / task.num_slices;
-    const int group = task.num_heads / task.num_kv_heads;
-    const int first_in_group = static_cast<int>(blockIdx.y) % task.num_slices * task.heads_per_tile;
-    const int num_heads_here =
-        group - first_in_group < task.heads_per_tile ? group - first_in_group : task.heads_per_tile;
-    const int first_head = kv_head * group + first_in_group;
+    const HeadSlice heads = headSlice(task);
+    const int kv_head = heads.kv_head;
+    const int first_head = heads.first_head;
+    const int num_heads_here = heads.num_heads;
 
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int g = lane / 4;
     const int t = lane % 4;
-    const int tile = kShared ? static_cast<int>(blockIdx.x) * kAttentionWarps + warp
-                             : static_cast<int>(blockIdx.x);
-    const int rows_end = task.first_row + task.num_rows;
-    const int tile_begin = task.first_row + tile * task.rows_per_tile;
-    const int tile_end =
-        tile_begin + task.rows_per_tile < rows_end ? tile_begin + task.rows_per_tile : rows_end;
+    const RowTile tile =
+        rowTile(task, kShared ? static_cast<int>(blockIdx.x) * kAttentionWarps + warp
+                              : static_cast<int>(blockIdx.x));
     const T* const keys = static_cast<const T*>(task.key);
     const T* const values = static_cast<const T*>(task.value);
 
@@ -167,8 +162,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim* kTiles <= 128 ? 3 : 2
     float* const powers = shared_powers + (kShared ? warp * kVectors : 0);
 
     // Uniform in a warp; where warps share a context there is one row and one round.
-    for (int row = tile_begin; row < tile_end;) {
-        RowRun run = rowRun<kShared>(task, row, tile_end);
+    for (int row = tile.begin; row < tile.end;) {
+        RowRun run = rowRun<kShared>(task, row, tile.end);
         takePart(task, run);
         const int num_vectors = (run.row_end - row) * num_heads_here;
 

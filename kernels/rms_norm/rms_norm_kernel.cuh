@@ -19,9 +19,8 @@
 // cache between the two.
 
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 
+#include "kernels/launch_check.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/storage_types.h"
@@ -80,19 +79,14 @@ __global__ void __launch_bounds__(kRmsNormMaxThreads) rmsNormKernel(RmsNormParam
 
 // Checks the shapes and launches; no rows, no launch. `stream` is a cudaStream_t.
 inline void launchRmsNorm(const RmsNormParams& params, void* stream) {
-    const auto require = [](bool condition, const char* what) {
-        if (!condition) throw std::invalid_argument(std::string("rms_norm: ") + what);
-    };
+    constexpr LaunchCheck require{"rms_norm"};
     require(params.num_rows >= 0, "num_rows is negative");
     if (params.num_rows == 0) return;
     require(params.input != nullptr && params.weight != nullptr && params.output != nullptr,
             "a pointer is null");
     require(params.dim >= 1, "dim must be at least 1");
-    const bool whole = params.dim % 4 == 0 && (reinterpret_cast<uintptr_t>(params.input) |
-                                               reinterpret_cast<uintptr_t>(params.weight) |
-                                               reinterpret_cast<uintptr_t>(params.output)) %
-                                                      16 ==
-                                                  0;
+    const bool whole = params.dim % 4 == 0 && isAligned(params.input, 16) &&
+                       isAligned(params.weight, 16) && isAligned(params.output, 16);
     const int loads = whole ? params.dim / 4 : params.dim;
     const int num_threads =
         loads >= kRmsNormMaxThreads ? kRmsNormMaxThreads : (loads + 31) / 32 * 32;

@@ -25,9 +25,8 @@
 
 #include <cmath>
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 
+#include "kernels/launch_check.h"
 #include "kernels/rope/rope.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/storage_types.h"
@@ -72,9 +71,7 @@ __global__ void __launch_bounds__(kRopeThreads)
 // Checks the shapes and launches; no tokens or nothing to turn, no launch. `stream` is a
 // cudaStream_t.
 inline void launchRope(const RopeParams& params, void* stream) {
-    const auto require = [](bool condition, const char* what) {
-        if (!condition) throw std::invalid_argument(std::string("rope: ") + what);
-    };
+    constexpr LaunchCheck require{"rope"};
     require(params.num_tokens >= 0, "num_tokens is negative");
     if (params.num_tokens == 0 || params.rope_dim == 0) return;
     require(params.data != nullptr && params.positions != nullptr, "a pointer is null");

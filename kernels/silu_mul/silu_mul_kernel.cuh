@@ -19,9 +19,8 @@
 
 #include <cmath>
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 
+#include "kernels/launch_check.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/storage_types.h"
@@ -57,18 +56,13 @@ __global__ void __launch_bounds__(kSiluMulThreads) siluMulKernel(SiluMulParams p
 
 // Checks the shapes and launches; no values, no launch. `stream` is a cudaStream_t.
 inline void launchSiluMul(const SiluMulParams& params, void* stream) {
-    const auto require = [](bool condition, const char* what) {
-        if (!condition) throw std::invalid_argument(std::string("silu_mul: ") + what);
-    };
+    constexpr LaunchCheck require{"silu_mul"};
     require(params.num_values >= 0, "num_values is negative");
     if (params.num_values == 0) return;
     require(params.gate != nullptr && params.up != nullptr && params.output != nullptr,
             "a pointer is null");
     const bool whole =
-        (reinterpret_cast<uintptr_t>(params.gate) | reinterpret_cast<uintptr_t>(params.up) |
-         reinterpret_cast<uintptr_t>(params.output)) %
-            16 ==
-        0;
+        isAligned(params.gate, 16) && isAligned(params.up, 16) && isAligned(params.output, 16);
     const int64_t values = int64_t{kSiluMulThreads} * (whole ? 4 : 1);
     const int64_t needed = (params.num_values + values - 1) / values;
     const auto grid =

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/data_type.h"
 #include "kernels/half.h"
 #include "kernels/simt/simt.h"
@@ -64,11 +66,30 @@ inline T fromFloat(float value) {
 
 #endif
 
-// Some values that lie side by side and are read in 16-byte pieces (8 bytes where that is all).
+// Calls use(T{}) with the storage type.
+template <typename Use>
+void withStorageType(DataType dtype, Use&& use) {
+    switch (dtype) {
+        case DataType::kF32:
+            use(float{});
+            break;
+        case DataType::kF16:
+            use(Half{});
+            break;
+        case DataType::kBF16:
+            use(Bfloat16{});
+            break;
+        case DataType::kInt8:
+            use(int8_t{});
+            break;
+    }
+}
+
+// Some values that lie side by side and are read in 16-byte pieces, or at once where they are fewer
+// bytes.
 template <typename T, int kCount>
-struct alignas(sizeof(T) * kCount < 16 ? 8 : 16) Chunk {
+struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Chunk {
     T values[kCount];
-    static_assert(sizeof(T) * kCount == 8 || sizeof(T) * kCount % 16 == 0);
 };
 
 }  // namespace kvlab
