@@ -92,7 +92,7 @@ struct Engine::Impl {
     std::vector<RequestTimings> timings;              // by request id
     std::unordered_map<RequestId, std::vector<double>> finished_beams;  // their sums
     std::vector<BlockTransfer> late_copies;  // to be done before the next step's
-    AccountingOptions virtual_time;          // of a run with a model
+    AccountingOptions virtual_time;          // steps take no time of it without a cost model
     SteadyClock wall;                        // for what a step costs; `clock` dates requests
     WasteAccount waste;
     int64_t blocks_peak = 0;
@@ -424,6 +424,24 @@ struct Engine::Impl {
         return state;
     }
 
+    // After the step has run, by the cost model.
+    void passVirtualTime(const StepPlan& plan, StepStats& stats) const {
+        if (!virtual_time.step_ms) return;
+        StepShape shape;
+        shape.num_prefill_tokens = plan.num_prefill_tokens;
+        shape.num_decode_tokens = plan.num_decode_tokens;
+        shape.attention_bytes = stats.attention_bytes;
+        const int64_t bytes_per_token = executor->model().kvBytesPerToken(config.cache.kv_dtype);
+        for (const BlockTransfer& transfer : plan.transfers) {
+            (transfer.kind == BlockTransfer::Kind::kCopy ? shape.copied_bytes
+                                                         : shape.swapped_bytes) +=
+                transfer.num_slots * bytes_per_token;
+        }
+        const double ms = virtual_time.step_ms(shape);
+        if (virtual_time.clock) virtual_time.clock->advance(ms);
+        if (executor->isSimulated()) stats.forward_ms = ms;
+    }
+
     std::shared_ptr<const StepTrace> step() {
         const double start_ms = wall.nowMs();
         releaseFinished();
@@ -448,10 +466,7 @@ struct Engine::Impl {
         stats.num_running = static_cast<int>(plan.rows.size());
         countReads(plan, stats);
         executor->run(plan, cache, stats);
-        if (virtual_time.step_ms) {
-            virtual_time.clock->advance(
-                virtual_time.step_ms(shapeOf(plan, stats, *executor, config.cache.kv_dtype)));
-        }
+        passVirtualTime(plan, stats);
         countMoves(plan);
         for (const ScheduledRows& rows : plan.rows) {
             cache.commitAppend(rows.sequence->id, rows.num_tokens);
@@ -485,7 +500,8 @@ Engine::Engine(const ModelConfig& model,
                const EngineConfig& config,
                const AccountingOptions& options) {
     checkConfig(config);
-    impl_ = std::make_unique<Impl>(makeAccountingExecutor(model, config, options), nullptr);
+    impl_ = std::make_unique<Impl>(makeAccountingExecutor(model, config), nullptr);
+    impl_->virtual_time = options;
     if (options.clock) impl_->clock = options.clock;
 }
 

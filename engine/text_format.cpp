@@ -39,6 +39,10 @@ std::string formatBytes(int64_t bytes) {
     return text;
 }
 
+std::string counted(int64_t count, const char* one, const char* many) {
+    return formatCount(count) + " " + (count == 1 ? one : many);
+}
+
 std::string oneLine(const std::string& text) {
     constexpr size_t kLongest = 120;  // bytes
     std::string line = text.substr(0, std::min(text.find_first_of("\r\n"), text.size()));

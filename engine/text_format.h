@@ -9,6 +9,8 @@ namespace kvlab {
 // 16800 → "16,800". The one place that groups digits, so that window, command line and exports
 // agree.
 std::string formatCount(int64_t value);
+// "1 token", "2,000 tokens".
+std::string counted(int64_t count, const char* one, const char* many);
 // Bytes in binary units with at most three significant decimals: 32768 → "32 KiB", 2684354560 →
 // "2.5 GiB".
 std::string formatBytes(int64_t bytes);

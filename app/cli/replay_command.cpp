@@ -121,8 +121,8 @@ double parseRate(const char* option, const Typed& text, double fallback) {
     refuse(std::string(option) + " wants bytes a second, at least 1MB, such as 3.35TB");
 }
 
-MachineSpeed machineFrom(const ReplayCommandOptions& o) {
-    MachineSpeed machine;
+AssumedMachine machineFrom(const ReplayCommandOptions& o) {
+    AssumedMachine machine;
     machine.flops_per_s =
         1e12 * parseReal("--flops", o.flops, 1e-6, 1e12, machine.flops_per_s / 1e12);
     machine.memory_bytes_per_s = parseRate("--bandwidth", o.bandwidth, machine.memory_bytes_per_s);
@@ -165,22 +165,19 @@ std::vector<TraceRequest> requestsFrom(const ReplayCommandOptions& o, int contex
 }
 
 // The pool that the assumed machine has left beside the weights.
-int blocksFrom(const ReplayCommandOptions& o,
-               const ModelSpec& spec,
-               const CacheConfig& cache,
-               int64_t weights_bytes) {
+int blocksFrom(const ReplayCommandOptions& o, const ModelSpec& spec, const CacheConfig& cache) {
     if (cache.num_blocks > 0) return cache.num_blocks;
     CapacityRequest request;
     request.memory_bytes = o.vram ? parseByteSize(*o.vram) : kAssumedMemoryBytes;
     if (request.memory_bytes < 1) refuse("--vram wants at least one byte");
     request.utilisation = parseReal("--utilisation", o.utilisation, 0, 1, 0.9);
-    request.weights_bytes = weights_bytes;
+    request.weights_bytes = spec.weights_bytes;
     request.block_size = cache.block_size;
     request.seq_len = 1;
     const Capacity capacity = kvCapacity(KvShape::of(spec), cache.kv_dtype, request);
     if (capacity.blocks_fit.value < 1) {
         refuse("no block fits: " + formatBytes(request.memory_bytes) + " and weights of " +
-               formatBytes(weights_bytes) + " leave " + formatBytes(capacity.kv_bytes.value) +
+               formatBytes(spec.weights_bytes) + " leave " + formatBytes(capacity.kv_bytes.value) +
                " for the cache; give --vram or --blocks");
     }
     return static_cast<int>(std::min<int64_t>(
@@ -294,7 +291,7 @@ Json decisionsJson(const ReplayResult& result) {
     return counts;
 }
 
-Json assumptionsJson(const MachineSpeed& machine, const ModelWork& work) {
+Json assumptionsJson(const AssumedMachine& machine, const ModelWork& work) {
     return {{"flops_per_s", machine.flops_per_s},
             {"memory_bytes_per_s", machine.memory_bytes_per_s},
             {"link_bytes_per_s", machine.link_bytes_per_s},
@@ -516,17 +513,17 @@ void runReplay(const ReplayCommandOptions& o) {
     ModelWork work;
     LoadedModel model;
     if (o.no_weights) {
-        const ModelSpec& spec = modelSpec(*o.engine.model);
+        ModelSpec spec = modelSpec(*o.engine.model);
         CacheConfig& cache = options.engine.cache;
         const ModelConfig config = accountingModel(spec, cache.kv_dtype);
         if (spec.weights_bytes == 0 && !o.weights_bytes) {
             refuse("the weights of " + spec.name +
                    " are not in the table; give --weights-bytes N (bf16: 2 a parameter)");
         }
-        const int64_t weights_bytes =
+        spec.weights_bytes =
             parseWhole("--weights-bytes", o.weights_bytes, 1, int64_t{1} << 60, spec.weights_bytes);
-        work = {static_cast<double>(weights_bytes) / 2, static_cast<double>(weights_bytes)};
-        cache.num_blocks = blocksFrom(o, spec, cache, weights_bytes);
+        work = modelWork(spec);
+        cache.num_blocks = blocksFrom(o, spec, cache);
         if (spec.num_local_layers > 0) {
             std::fprintf(stderr,
                          "kvlab-cli: note: the sliding window of %s frees no block yet; every "

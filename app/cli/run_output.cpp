@@ -24,10 +24,6 @@ std::string percent(double share) {
 
 }  // namespace
 
-std::string counted(int64_t count, const char* one, const char* many) {
-    return formatCount(count) + " " + (count == 1 ? one : many);
-}
-
 std::string timeText(const std::optional<double>& ms) {
     if (!ms) return "-";
     if (*ms < 9.995) return number("%.2f ms", *ms);

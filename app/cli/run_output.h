@@ -15,8 +15,6 @@ namespace kvlab {
 
 // What generate and replay say in the same words.
 
-// "1 token", "2,000 tokens".
-std::string counted(int64_t count, const char* one, const char* many);
 // "12.3 ms", "4.56 s", "3 min 20 s"; "-" for what was not measured.
 std::string timeText(const std::optional<double>& ms);
 

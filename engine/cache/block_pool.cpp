@@ -6,12 +6,16 @@
 
 namespace kvlab {
 
-void BlockPool::checkSize(int num_blocks, int block_size) {
+void BlockPool::checkBlockSize(int block_size) {
     if (block_size < 1 || block_size > 256) {
         throw EngineError(ErrorKind::kBadArgument,
                           "a block of " + std::to_string(block_size) +
                               " tokens is not possible; choose a block size from 1 to 256");
     }
+}
+
+void BlockPool::checkSize(int num_blocks, int block_size) {
+    checkBlockSize(block_size);
     if (num_blocks < 1) {
         throw EngineError(ErrorKind::kBadArgument,
                           "a pool of " + std::to_string(num_blocks) +

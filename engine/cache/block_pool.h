@@ -24,6 +24,8 @@ class BlockPool {
     // - 1. Throws kBadArgument otherwise.
     BlockPool(int num_blocks, int block_size);
     static void checkSize(int num_blocks, int block_size);
+    // The second half of it, for who computes the number of blocks.
+    static void checkBlockSize(int block_size);
 
     int numBlocks() const { return static_cast<int>(blocks_.size()); }
     int blockSize() const { return block_size_; }

@@ -38,12 +38,6 @@ class StepExecutor {
     }
 };
 
-// What the planned step does; `stats` knows its attention bytes already.
-StepShape shapeOf(const StepPlan& plan,
-                  const StepStats& stats,
-                  const StepExecutor& executor,
-                  DataType kv_dtype);
-
 // The forward pass of engine/model over a backend. Throws kOutOfMemory for a pool that does not
 // fit.
 std::unique_ptr<StepExecutor> makeModelExecutor(std::shared_ptr<const ModelWeights> weights,
@@ -51,7 +45,6 @@ std::unique_ptr<StepExecutor> makeModelExecutor(std::shared_ptr<const ModelWeigh
 
 // No weights, no K/V: a step takes the time that options.step_ms says, and the clock goes on by it.
 std::unique_ptr<StepExecutor> makeAccountingExecutor(const ModelConfig& model,
-                                                     const EngineConfig& config,
-                                                     const AccountingOptions& options);
+                                                     const EngineConfig& config);
 
 }  // namespace kvlab

@@ -7,11 +7,13 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/cache/block_pool.h"
 #include "engine/engine.h"
 #include "engine/error.h"
 #include "engine/model/model_loader.h"
 #include "engine/model/tokenizer.h"
 #include "engine/model/weights.h"
+#include "engine/run_info.h"
 #include "engine/text_format.h"
 #include "engine/trace/trace_io.h"
 #include "engine/workload/corpus_prompt.h"
@@ -68,11 +70,7 @@ Prepared prepare(const RunConfig& config, const LoadedModel& model) {
     }
     Prepared prepared;
     EngineConfig engine_config = config.engine;
-    const int block_size = engine_config.cache.block_size;
-    if (block_size < 1 || block_size > 256) {
-        throw EngineError(ErrorKind::kBadArgument, "a block of " + std::to_string(block_size) +
-                                                       " tokens is not possible; choose 1 to 256");
-    }
+    BlockPool::checkBlockSize(engine_config.cache.block_size);
     int64_t longest = 0;
     for (const GenerationRequest& request : config.requests) {
         EngineRequest tokens;
@@ -113,19 +111,12 @@ Prepared prepare(const RunConfig& config, const LoadedModel& model) {
 }
 
 RunInfo infoOf(const RunConfig& config, const Engine& engine, const ModelWeights& weights) {
-    RunInfo info;
-    info.model = engine.model();
-    info.model.name = oneLine(info.model.name);
-    // Only a trace keeps it, and it means reading all of the file.
-    if (!config.trace_path.empty()) info.model_sha256 = weights.sha256();
-    info.cache = engine.config().cache;
-    info.sampling = config.requests.front().sampling;
-    info.num_samples = config.requests.front().num_samples;
-    info.max_tokens = config.requests.front().max_tokens;
-    info.backend = engine.config().backend;
-    info.device = oneLine(engine.deviceName());
-    info.build = KVLAB_VERSION;
-    info.title = oneLine(config.title);
+    const GenerationRequest& request = config.requests.front();
+    // Only a trace keeps the file's hash.
+    RunInfo info = runInfoOf(engine, config.trace_path.empty() ? nullptr : &weights,
+                             request.sampling, config.title);
+    info.num_samples = request.num_samples;
+    info.max_tokens = request.max_tokens;
     return info;
 }
 

@@ -18,10 +18,6 @@ std::string owner(const std::vector<SequenceId>& sequences, size_t i) {
     return ownerLetter(sequences[i]);
 }
 
-std::string counted(int64_t n, const char* one, const char* many) {
-    return formatCount(n) + " " + (n == 1 ? one : many);
-}
-
 // "request 3 waits: it needs 12 blocks, 9 are free and 2 of them stay in reserve".
 std::string describeDecision(const DecisionsMade& e, size_t i) {
     std::string text = e.sequence[i].valid() ? ownerLetter(e.sequence[i])

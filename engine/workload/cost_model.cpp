@@ -44,7 +44,7 @@ void StepCost::add(const StepCost& other) {
     overhead_ms += other.overhead_ms;
 }
 
-StepCost stepCost(const MachineSpeed& machine, const ModelWork& work, const StepShape& shape) {
+StepCost stepCost(const AssumedMachine& machine, const ModelWork& work, const StepShape& shape) {
     constexpr double kMsPerSecond = 1000;
     const auto memoryMs = [&](double bytes) {
         return kMsPerSecond * bytes / machine.memory_bytes_per_s;

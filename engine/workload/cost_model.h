@@ -14,7 +14,7 @@ struct ModelWeights;
 // What a machine is assumed to do. The defaults are eight H100 SXM in one, with nothing lost
 // between them: each 989 TFLOP/s in bf16 without sparsity, 3.35 TB/s of memory and 64 GB/s each way
 // to the host (NVIDIA H100 Tensor Core GPU data sheet; PCIe 5.0 x16).
-struct MachineSpeed {
+struct AssumedMachine {
     double flops_per_s = 8 * 989e12;
     double memory_bytes_per_s = 8 * 3.35e12;
     double link_bytes_per_s = 8 * 64e9;  // between device and host
@@ -41,7 +41,7 @@ struct StepCost {
     double total() const { return matmul_ms + attention_ms + copy_ms + overhead_ms; }
     void add(const StepCost& other);
 };
-StepCost stepCost(const MachineSpeed& machine, const ModelWork& work, const StepShape& shape);
+StepCost stepCost(const AssumedMachine& machine, const ModelWork& work, const StepShape& shape);
 
 // The shape of a published model for an accounting run. A latent of C values counts as one head of
 // C / 2, whose K and V are the same bytes; sliding windows are left out, as they free no block.

@@ -8,9 +8,11 @@
 #include <thread>
 #include <unordered_map>
 
+#include "engine/cache/block_pool.h"
 #include "engine/error.h"
 #include "engine/model/tokenizer.h"
 #include "engine/model/weights.h"
+#include "engine/run_info.h"
 #include "engine/text_format.h"
 #include "engine/trace/trace_io.h"
 #include "engine/workload/corpus_prompt.h"
@@ -127,10 +129,7 @@ EngineConfig sized(EngineConfig config,
                    const ModelConfig& model) {
     config.keep_history = false;
     CacheConfig& cache = config.cache;
-    if (cache.block_size < 1 || cache.block_size > 256) {
-        refuse("a block of " + std::to_string(cache.block_size) +
-               " tokens is not possible; choose 1 to 256");
-    }
+    BlockPool::checkBlockSize(cache.block_size);
     int64_t longest = 1;
     for (const EngineRequest& request : requests) {
         longest = std::max(longest, request.promptLen() + request.max_tokens);
@@ -151,26 +150,6 @@ EngineConfig sized(EngineConfig config,
         cache.num_blocks = static_cast<int>(std::min(needed, most_blocks));
     }
     return config;
-}
-
-RunInfo infoOf(const Engine& engine,
-               const std::string& sha256,
-               const std::vector<EngineRequest>& requests,
-               const ReplayOptions& options) {
-    RunInfo info;
-    info.model = engine.model();
-    info.model.name = oneLine(info.model.name);
-    info.model_sha256 = sha256;
-    info.cache = engine.config().cache;
-    info.sampling = options.sampling;
-    for (const EngineRequest& request : requests) {
-        info.max_tokens = std::max(info.max_tokens, request.max_tokens);
-    }
-    info.backend = engine.config().backend;
-    info.device = oneLine(engine.deviceName());
-    info.build = KVLAB_VERSION;
-    info.title = oneLine(options.title);
-    return info;
 }
 
 // One entry in the words of every other view of the log.
@@ -388,17 +367,21 @@ class Replayer {
     int64_t num_ended_ = 0;
 };
 
+// `weights` null: an accounting run.
 ReplayResult runAll(Engine& engine,
                     RunTime& time,
                     const std::vector<TraceRequest>& trace,
                     std::vector<EngineRequest> requests,
                     const ReplayOptions& options,
-                    const std::string& sha256,
-                    bool has_weights) {
+                    const ModelWeights* weights) {
+    const bool has_weights = weights != nullptr;
     std::unique_ptr<TraceWriter> writer;
     if (!options.trace_path.empty()) {
-        writer = std::make_unique<TraceWriter>(options.trace_path,
-                                               infoOf(engine, sha256, requests, options));
+        RunInfo info = runInfoOf(engine, weights, options.sampling, options.title);
+        for (const EngineRequest& request : requests) {
+            info.max_tokens = std::max(info.max_tokens, request.max_tokens);
+        }
+        writer = std::make_unique<TraceWriter>(options.trace_path, info);
     }
     Replayer replayer(engine, time, trace, std::move(requests), options, has_weights);
     ReplayResult result = replayer.run(writer.get());
@@ -410,7 +393,7 @@ ReplayResult runAll(Engine& engine,
 
 // The cost model as the engine takes it; the parts are summed up in `sum`, which outlives it.
 AccountingOptions virtualTime(const VirtualTime& time,
-                              const MachineSpeed& machine,
+                              const AssumedMachine& machine,
                               const ModelWork& work,
                               StepCost& sum) {
     AccountingOptions options;
@@ -477,14 +460,13 @@ ReplayResult replay(const std::vector<TraceRequest>& trace,
     if (options.time != ReplayTime::kVirtual) {
         RealTime time(options.time == ReplayTime::kWait);
         engine.setClock(time.clock());
-        return runAll(engine, time, trace, std::move(requests), options, model.weights->sha256(),
-                      true);
+        return runAll(engine, time, trace, std::move(requests), options, model.weights.get());
     }
     VirtualTime time;
     StepCost cost;
     engine.setVirtualTime(virtualTime(time, options.machine, modelWork(*model.weights), cost));
     ReplayResult result =
-        runAll(engine, time, trace, std::move(requests), options, model.weights->sha256(), true);
+        runAll(engine, time, trace, std::move(requests), options, model.weights.get());
     result.cost = cost;
     return result;
 }
@@ -502,7 +484,7 @@ ReplayResult replayAccounts(const std::vector<TraceRequest>& trace,
     StepCost cost;
     Engine engine(model, sized(options.engine, requests, model),
                   virtualTime(time, options.machine, work, cost));
-    ReplayResult result = runAll(engine, time, trace, std::move(requests), options, "", false);
+    ReplayResult result = runAll(engine, time, trace, std::move(requests), options, nullptr);
     result.cost = cost;
     return result;
 }

@@ -37,7 +37,7 @@ struct ReplayOptions {
                               // as `generate --seed` of that number would run it alone
     bool ignore_eos = false;
     ReplayTime time = ReplayTime::kReal;  // accounting runs: always kVirtual
-    MachineSpeed machine;                 // of virtual time
+    AssumedMachine machine;               // of virtual time
     int64_t max_why = 1000;               // entries of the why log that are kept, the first ones
     std::string trace_path;               // "": none is written
     std::string title;                    // of the trace

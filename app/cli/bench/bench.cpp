@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "app/cli/bench/bench.h"
 
-#include <chrono>
 #include <ctime>
 
 #include "app/cli/bench/machine_speed.h"
+#include "engine/clock.h"
 #include "engine/error.h"
 #include "engine/model/tokenizer.h"
 #include "engine/model/weights.h"
-#include "engine/workload/corpus.h"
+#include "engine/workload/corpus_prompt.h"
 
 namespace kvlab {
 
@@ -23,10 +23,10 @@ double cpuSeconds() {
 }  // namespace
 
 double elapsedMs(const std::function<void()>& work) {
-    const auto begin = std::chrono::steady_clock::now();
+    const SteadyClock clock;
+    const double begin = clock.nowMs();
     work();
-    const auto end = std::chrono::steady_clock::now();
-    return std::chrono::duration<double, std::milli>(end - begin).count();
+    return clock.nowMs() - begin;
 }
 
 double threadCpuMs(const std::function<void()>& work) {
@@ -67,8 +67,7 @@ const LoadedModel& BenchContext::generated() const {
 EngineRequest makeRequest(const LoadedModel& model, int prompt_len, int samples, int tokens) {
     EngineRequest request;
     if (model.tokenizer) {
-        request.prompt = model.tokenizer->encode(generateDocument({}, 0, prompt_len).text, true);
-        request.prompt.resize(static_cast<size_t>(prompt_len));
+        request.prompt = corpusPrompt(*model.tokenizer, 0, prompt_len);
     } else {
         for (int i = 0; i < prompt_len; ++i) {
             request.prompt.push_back(TokenId(i * 37 % model.weights->config.vocab_size));

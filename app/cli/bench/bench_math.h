@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "engine/config.h"
-#include "engine/error.h"
 #include "engine/model/weights.h"
+#include "engine/scheduling/percentiles.h"
 
 namespace kvlab {
 
 // What the benches compute from what they have timed.
 
 // Of an even number of values: the mean of the two in the middle.
-inline double median(std::vector<double> values) {
-    KVLAB_CHECK(!values.empty(), "a median of nothing");
-    std::sort(values.begin(), values.end());
-    const size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
+inline double median(std::vector<double> values) { return percentileOf(values, 50); }
 
 // Multiply-adds of one decoded token whose row sees `context` tokens: every matrix once, and a
 // product with K and one with V for each query head and token of the context. Norms, RoPE and

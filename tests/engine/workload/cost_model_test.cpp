@@ -15,7 +15,7 @@ class CostModelTest : public QObject {
   private slots:
     // By hand: 1 GFLOP/s, 1 MB/s of memory, 100 kB/s to the host.
     void partsAreThoseOfTheFormula() {
-        const MachineSpeed machine{1e9, 1e6, 1e5, 3};
+        const AssumedMachine machine{1e9, 1e6, 1e5, 3};
         const ModelWork work{1e6, 2e6};
         StepShape shape;
         // One decode row reads all weights: 2 s; its 2 MFLOP take 2 ms.

@@ -26,7 +26,7 @@ TraceRequest requestOf(double arrival_ms, int prompt_len, int max_tokens) {
 }
 
 // Every step takes a millisecond, whatever it does.
-MachineSpeed oneMsAStep() { return {1e300, 1e300, 1e300, 1}; }
+AssumedMachine oneMsAStep() { return {1e300, 1e300, 1e300, 1}; }
 
 ReplayOptions optionsOf(int num_blocks, int block_size = 4) {
     ReplayOptions options;

@@ -3,6 +3,8 @@
 
 #include <QTest>
 
+#include "engine/error.h"
+
 namespace kvlab {
 
 class BenchMathTest : public QObject {
