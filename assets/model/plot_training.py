@@ -32,7 +32,8 @@ PANELS = [
 ]
 # Okabe and Ito's colours that stand out on white: told apart with any colour vision.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#000000"]
-STYLES = ["-", "--", "-.", ":"]
+# With it, for those who see no colours and for print.
+STYLES = ["-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3))]
 
 
 def read_run(path):
@@ -97,8 +98,8 @@ def draw(runs):
                 steps, values = zip(*points)
                 if column == "answer_accuracy":
                     values = [100 * v for v in values]
-                colour, style = COLOURS[i % len(COLOURS)], STYLES[i // len(COLOURS) % len(STYLES)]
-                axis.plot(steps, values, style, color=colour, lw=1.1, label=label)
+                colour, style = COLOURS[i % len(COLOURS)], STYLES[i % len(STYLES)]
+                axis.plot(steps, values, linestyle=style, color=colour, lw=1.1, label=label)
             axis.set_title(title, loc="left", fontsize=10, pad=18 if axis in axes[0] else 6)
             if logarithmic:
                 axis.set_yscale("log")
