@@ -238,10 +238,16 @@ class TransformerTest : public QObject {
         QVERIFY(relativeError(shown, expected) > 100 * kTolerance);
     }
 
-    void theBundledModelAgreesWithTheDenseReference() {
-        if (!QFile::exists(QString::fromStdString(bundledModelPath())))
-            QSKIP("no bundled model yet");
-        const LoadedModel model = loadModel("");
+    void theBundledModelsAgreeWithTheDenseReference_data() {
+        QTest::addColumn<QString>("name");
+        for (const char* name : {"village", "village-mha", "village-mqa"}) {
+            QTest::newRow(name) << name;
+        }
+    }
+    void theBundledModelsAgreeWithTheDenseReference() {
+        QFETCH(QString, name);
+        const LoadedModel model =
+            loadModel(QString(KVLAB_SOURCE_DIR "/assets/model/%1.gguf").arg(name).toStdString());
         const std::vector<TokenId> ids = model.tokenizer->encode(
             "A day in the village. The brass key is in the green chest. Where is the brass key?",
             true);

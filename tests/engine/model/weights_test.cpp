@@ -7,6 +7,7 @@
 #include <random>
 
 #include <QFile>
+#include <QFileInfo>
 #include <QTemporaryDir>
 #include <QTest>
 
@@ -489,14 +490,40 @@ class WeightsTest : public QObject {
         QVERIFY(num_refused > 500);
     }
 
-    void loadsTheBundledModel() {
-        const QString bundled = QStringLiteral(KVLAB_SOURCE_DIR "/assets/model/village.gguf");
-        if (!QFile::exists(bundled)) QSKIP("assets/model/village.gguf is not there yet");
-        const auto file = GgufFile::open(bundled.toStdString());
+    // The bundled model and the siblings that differ from it in their K/V heads alone.
+    void loadsTheBundledModels_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<int>("num_kv_heads");
+        QTest::newRow("GQA") << "village" << 2;
+        QTest::newRow("MHA") << "village-mha" << 4;
+        QTest::newRow("MQA") << "village-mqa" << 1;
+    }
+    void loadsTheBundledModels() {
+        QFETCH(QString, name);
+        QFETCH(int, num_kv_heads);
+        const auto path = [](const QString& model) {
+            return QString(KVLAB_SOURCE_DIR "/assets/model/%1.gguf").arg(model);
+        };
+        QVERIFY(QFileInfo(path(name)).size() <= 4 * 1024 * 1024);
+        const auto file = GgufFile::open(path(name).toStdString());
         const auto weights = ModelWeights::fromGguf(file);
         QCOMPARE(weights->config.architecture, std::string("llama"));
         QCOMPARE(weights->config.vocab_size, Tokenizer::fromGguf(*file).vocabSize());
         QVERIFY(file->metadata().count("general.name") == 1);
+
+        const auto main_file = GgufFile::open(path("village").toStdString());
+        const ModelConfig main_config = ModelWeights::configOf(main_file);
+        const ModelConfig& config = weights->config;
+        QCOMPARE(config.num_kv_heads, num_kv_heads);
+        QCOMPARE(config.num_layers, main_config.num_layers);
+        QCOMPARE(config.num_heads, main_config.num_heads);
+        QCOMPARE(config.head_dim, main_config.head_dim);
+        QCOMPARE(config.embedding_dim, main_config.embedding_dim);
+        QCOMPARE(config.feed_forward_dim, main_config.feed_forward_dim);
+        QCOMPARE(config.context_len, main_config.context_len);
+        const std::string text = "A day in the village.\nMira keeps the code 742. Zo\u00eb?";
+        QVERIFY(Tokenizer::fromGguf(*file).encode(text, true) ==
+                Tokenizer::fromGguf(*main_file).encode(text, true));
     }
 
   private:
