@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -37,11 +38,24 @@ struct ModelConfig {
         return layer_windows.empty() ? 0 : layer_windows[static_cast<size_t>(layer)];
     }
 
+    // The window when it is the same in every layer; 0 otherwise.
+    int uniformWindow() const {
+        const auto same = [&](int w) { return w == layer_windows.front(); };
+        return !layer_windows.empty() &&
+                       std::all_of(layer_windows.begin(), layer_windows.end(), same)
+                   ? layer_windows.front()
+                   : 0;
+    }
+
     // A plane is one (layer, KV head); DESIGN.md section 3.
     int numPlanes() const { return num_layers * num_kv_heads; }
-    // Bytes of K and V of one token over all layers, the scales of int8 included.
+    // Bytes of K and V of one token in one layer, the scales of int8 included.
+    int64_t kvBytesPerLayer(DataType kv_dtype) const {
+        return int64_t{2} * num_kv_heads * kvRowBytes(kv_dtype, head_dim);
+    }
+    // Over all layers.
     int64_t kvBytesPerToken(DataType kv_dtype) const {
-        return int64_t{2} * num_layers * num_kv_heads * kvRowBytes(kv_dtype, head_dim);
+        return num_layers * kvBytesPerLayer(kv_dtype);
     }
 };
 
@@ -52,6 +66,11 @@ enum class CacheLayout : uint8_t { kPaged, kSlab };
 // What becomes of a sequence whose blocks another one needs.
 enum class PreemptionKind : uint8_t { kNone, kRecompute, kSwap };
 
+// Blocks that hold num_tokens tokens.
+constexpr int64_t blocksFor(int64_t num_tokens, int block_size) {
+    return (num_tokens + block_size - 1) / block_size;
+}
+
 // Size of the paged pool.
 struct CacheConfig {
     int block_size = 16;                 // tokens per block, 1 … 256
@@ -60,9 +79,27 @@ struct CacheConfig {
     int num_host_blocks = 0;             // blocks of the host pool, for swapped-out sequences
     CacheLayout layout = CacheLayout::kPaged;
     int max_len = 0;  // tokens of a slab's run; slab only
+    // The model's uniform sliding window; the engine sets it. Paged tables give back the blocks
+    // that have left it. 0: every layer sees everything, or the layers differ (they only mask).
+    int window = 0;
 
     // Blocks of one slab run.
-    int runBlocks() const { return (max_len + block_size - 1) / block_size; }
+    int runBlocks() const { return static_cast<int>(blocksFor(max_len, block_size)); }
+
+    bool freesLeftBlocks() const { return window > 0 && layout == CacheLayout::kPaged; }
+    // Leading blocks that no token from position kv_len on sees. The last block always stays, so
+    // that a table that holds tokens is never without a block.
+    int blocksLeft(int kv_len) const {
+        return freesLeftBlocks() ? std::max(0, kv_len + 1 - std::max(window, 2)) / block_size : 0;
+    }
+    // Most blocks that a table holds at a time while it grows to num_tokens tokens, at most `chunk`
+    // of them in a step.
+    int64_t mostBlocks(int64_t num_tokens, int64_t chunk = 1) const {
+        const int64_t all = blocksFor(num_tokens, block_size);
+        if (!freesLeftBlocks()) return all;
+        // The first of window - 1 + chunk tokens may be the last one of its block.
+        return std::min(all, blocksFor(std::max(window, 2) - 2 + chunk, block_size) + 1);
+    }
 };
 
 struct EngineConfig {

@@ -66,8 +66,9 @@ int maxTokens(const EngineRequest& request) {
     return request.forced.empty() ? request.max_tokens : static_cast<int>(request.forced.size());
 }
 
-int64_t blocksOf(int64_t num_tokens, int block_size) {
-    return (num_tokens + block_size - 1) / block_size;
+EngineConfig withWindow(EngineConfig config, const ModelConfig& model) {
+    config.cache.window = model.uniformWindow();
+    return config;
 }
 
 // Of one sequence at its end: the last sampled token has no K/V.
@@ -100,6 +101,7 @@ struct Engine::Impl {
     int num_idle_steps = 0;        // in a row
     std::vector<int64_t> read_in;  // by block: the step that read it last
     int64_t num_steps = 0;
+    std::map<int, int> layers_of_window;  // window (0: none) → layers
     std::vector<SequenceState> past;   // by sequence id: what state() needs of sequences that left
     std::optional<CacheState> folded;  // the fold of our own log, where seal() compares
 
@@ -108,9 +110,13 @@ struct Engine::Impl {
     Impl(std::unique_ptr<StepExecutor> made, std::shared_ptr<const Tokenizer> words)
         : tokenizer(std::move(words)),
           executor(std::move(made)),
-          config(executor->config()),
+          config(withWindow(executor->config(), executor->model())),
           cache(config.cache, recorder),
           scheduler(config, cache, recorder) {
+        const ModelConfig& model = executor->model();
+        for (int layer = 0; layer < model.num_layers; ++layer) {
+            ++layers_of_window[model.window(layer)];
+        }
         if (tokenizer) {
             recorder.setPieceSource(
                 [words_ptr = tokenizer](TokenId token) { return words_ptr->piece(token); });
@@ -150,6 +156,7 @@ struct Engine::Impl {
             state.table = table.blocks;
             state.host_table = table.host_blocks;
             state.num_on_host = table.num_on_host;
+            state.num_left = table.num_left;
         }
         return state;
     }
@@ -201,22 +208,32 @@ struct Engine::Impl {
 
     // Attention's reading, see StepStats.
     void countReads(const StepPlan& plan, StepStats& stats) {
-        const int64_t token_bytes = executor->model().kvBytesPerToken(config.cache.kv_dtype);
+        const int64_t token_bytes = executor->model().kvBytesPerLayer(config.cache.kv_dtype);
         const int block_size = config.cache.block_size;
         const bool shares = cache.pool().numShared() > 0;
         if (shares) read_in.resize(static_cast<size_t>(cache.pool().numBlocks()), -1);
-        int64_t tokens = 0, repeated = 0;
+        int64_t tokens = 0, repeated = 0;  // times layers
         for (const ScheduledRows& rows : plan.rows) {
             const BlockTable& table = cache.table(rows.sequence->id);
             const int64_t context = int64_t{table.kv_len} + rows.num_tokens;
-            tokens += context;
-            for (int64_t idx = 0; shares && idx * block_size < context; ++idx) {
+            // Tokens from `begin` on that any row sees, over all layers.
+            const auto seenFrom = [&](int64_t begin, int64_t end) {
+                int64_t seen = 0;
+                for (const auto& [window, num_layers] : layers_of_window) {
+                    const int64_t first = window > 0 ? int64_t{table.kv_len} + 1 - window : 0;
+                    seen += num_layers * std::max<int64_t>(0, end - std::max(first, begin));
+                }
+                return seen;
+            };
+            tokens += seenFrom(0, context);
+            for (int64_t idx = table.num_left; shares && idx * block_size < context; ++idx) {
                 const BlockId block = table.blocks[static_cast<size_t>(idx)];
                 // Shared blocks are the beginning of a table.
                 if (cache.pool().refCount(block) == 1) break;
                 int64_t& last = read_in[static_cast<size_t>(block.value)];
                 if (last == num_steps) {
-                    repeated += std::min<int64_t>(block_size, context - idx * block_size);
+                    repeated +=
+                        seenFrom(idx * block_size, std::min(context, (idx + 1) * block_size));
                 }
                 last = num_steps;
             }
@@ -509,7 +526,7 @@ Engine::~Engine() = default;
 
 int64_t Engine::worstCaseBlocks(const EngineRequest& request, int block_size) {
     if (request.num_beams > 1) {
-        return request.num_beams * blocksOf(finalLen(request), block_size);
+        return request.num_beams * blocksFor(finalLen(request), block_size);
     }
     return samplesOfOnePrompt(request.promptLen(), maxTokens(request) - 1, request.num_samples,
                               block_size)
@@ -520,12 +537,18 @@ int64_t Engine::worstCaseBlocks(const EngineRequest& request, const CacheConfig&
     if (cache.layout == CacheLayout::kSlab) {
         return int64_t{request.num_samples} * cache.runBlocks();
     }
-    return worstCaseBlocks(request, cache.block_size);
+    const int64_t all = worstCaseBlocks(request, cache.block_size);
+    if (!cache.freesLeftBlocks()) return all;
+    // Each sequence its window; before they split, the prompt in chunks of the usual budget.
+    const int64_t num_sequences = std::max(request.num_samples, request.num_beams);
+    const int64_t prompt_len = static_cast<int64_t>(request.prompt.size());
+    return std::min(all, std::max(cache.mostBlocks(prompt_len, EngineConfig().token_budget),
+                                  num_sequences * cache.mostBlocks(finalLen(request))));
 }
 
 int64_t Engine::fewestBlocks(const EngineRequest& request, const CacheConfig& cache) {
     if (cache.layout == CacheLayout::kSlab) return cache.runBlocks();
-    return std::max(1, request.num_beams) * blocksOf(finalLen(request), cache.block_size);
+    return std::max(1, request.num_beams) * cache.mostBlocks(finalLen(request));
 }
 
 RequestId Engine::submit(EngineRequest request) {
@@ -575,7 +598,7 @@ RequestId Engine::submit(EngineRequest request) {
     const int64_t needed = fewestBlocks(request, cache);
     if (cache.layout == CacheLayout::kSlab && longest > cache.max_len) {
         refuseForGood(
-            DecisionReason::kLongerThanRun, blocksOf(longest, cache.block_size), cache.runBlocks(),
+            DecisionReason::kLongerThanRun, blocksFor(longest, cache.block_size), cache.runBlocks(),
             "a prompt of " + formatCount(prompt_len) + " and " + formatCount(maxTokens(request)) +
                 " tokens to generate make " + formatCount(longest) + ", a slab is cut for " +
                 formatCount(cache.max_len) + "; raise the maximum length or ask for fewer tokens");

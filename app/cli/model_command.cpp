@@ -124,6 +124,7 @@ void runModel(const ModelOptions& options) {
         object["tied_output"] = config.tied_output;
         object["sliding_window"] = num_windowed > 0 ? Json(largestWindow(config)) : Json(nullptr);
         object["windowed_layers"] = num_windowed;
+        object["window_frees_blocks"] = config.uniformWindow() > 0;
         object["tokenizer"] = tokenizerName(*file);
         object["tensor_types"] = type_list;
         object["weights_bytes"] = request.weights_bytes;
@@ -150,8 +151,11 @@ void runModel(const ModelOptions& options) {
                 config.has_attention_bias ? "biases on Q, K and V" : "no biases",
                 config.tied_output ? "tied to the embedding" : "with a matrix of its own");
     if (num_windowed > 0) {
-        std::printf("%-20s %d of %d layers see %s tokens\n", "sliding window", num_windowed,
-                    config.num_layers, formatCount(largestWindow(config)).c_str());
+        std::printf("%-20s %d of %d layers see %s tokens; %s\n", "sliding window", num_windowed,
+                    config.num_layers, formatCount(largestWindow(config)).c_str(),
+                    config.uniformWindow() > 0
+                        ? "blocks that have left it are freed"
+                        : "the layers differ, so it only masks and frees no block");
     }
     std::printf("%-20s %s\n", "tokenizer", quotedForMessage(tokenizerName(*file)).c_str());
     for (const auto& [type, total] : types) {

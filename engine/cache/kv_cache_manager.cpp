@@ -2,6 +2,7 @@
 #include "engine/cache/kv_cache_manager.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/error.h"
 #include "engine/trace/trace_recorder.h"
@@ -20,7 +21,7 @@ CacheConfig pagedConfig(int num_blocks, int block_size) {
 }  // namespace
 
 KvCacheManager::KvCacheManager(const CacheConfig& config, TraceRecorder& recorder)
-    : layout_(config.layout),
+    : config_(config),
       run_blocks_(config.layout == CacheLayout::kSlab ? config.runBlocks() : 0),
       pool_(config.num_blocks, config.block_size),
       host_(config.num_host_blocks),
@@ -79,10 +80,11 @@ void KvCacheManager::fork(SequenceId parent,
         const bool added = tables_.emplace(children[i], table).second;
         KVLAB_CHECK(added, "a sequence was added twice");
         for (const BlockId block : table.blocks) {
+            if (!block.valid()) continue;  // left the window
             pool_.retain(block);
             ++running_refs_[static_cast<size_t>(block.value)];
         }
-        num_blocks_unshared_ += static_cast<int64_t>(table.blocks.size());
+        num_blocks_unshared_ += table.numHeld();
         recorder_.sequenceForked(parent, children[i], sample_idx[i]);
     }
 }
@@ -109,12 +111,28 @@ void KvCacheManager::copyInto(SequenceId parent,
 int64_t KvCacheManager::blocksToAppend(SequenceId sequence, int num_tokens) const {
     const BlockTable& entries = table(sequence);
     if (num_tokens == 0) return 0;
-    const int64_t block_size = pool_.blockSize();
-    const int64_t needed = (int64_t{entries.kv_len} + num_tokens + block_size - 1) / block_size;
+    const int64_t needed = blocksFor(int64_t{entries.kv_len} + num_tokens, pool_.blockSize());
     const int64_t more = std::max<int64_t>(0, needed - static_cast<int64_t>(entries.blocks.size()));
-    if (entries.kv_len % block_size == 0) return more;
-    const BlockId tail = entries.blocks[static_cast<size_t>(entries.kv_len / block_size)];
-    return more + (pool_.refCount(tail) > 1 ? 1 : 0);
+    return more + (tailIsShared(entries) ? 1 : 0);
+}
+
+bool KvCacheManager::tailIsShared(const BlockTable& table) const {
+    const int block_size = pool_.blockSize();
+    if (table.kv_len % block_size == 0) return false;
+    return pool_.refCount(table.blocks[static_cast<size_t>(table.kv_len / block_size)]) > 1;
+}
+
+int64_t KvCacheManager::blocksToReach(SequenceId sequence, int num_tokens) const {
+    const BlockTable& entries = table(sequence);
+    if (!config_.freesLeftBlocks() || num_tokens == 0) return blocksToAppend(sequence, num_tokens);
+    const int64_t most = config_.mostBlocks(int64_t{entries.kv_len} + num_tokens);
+    return std::max<int64_t>(0, most - entries.numHeld()) + (tailIsShared(entries) ? 1 : 0);
+}
+
+int64_t KvCacheManager::roomFor(SequenceId sequence, int64_t free_blocks) const {
+    const int64_t kv_len = table(sequence).kv_len, block_size = pool_.blockSize();
+    const int64_t in_tail = blocksFor(kv_len, pool_.blockSize()) * block_size - kv_len;
+    return in_tail + free_blocks * block_size;
 }
 
 void KvCacheManager::prepareAppend(SequenceId sequence,
@@ -139,7 +157,7 @@ void KvCacheManager::prepareAppend(SequenceId sequence,
             recorder_.blockCopied(sequence, block_idx, source, target, tail_slots);
         }
     }
-    const int64_t needed = (int64_t{table.kv_len} + num_tokens + block_size - 1) / block_size;
+    const int64_t needed = blocksFor(int64_t{table.kv_len} + num_tokens, block_size);
     KVLAB_CHECK(!isSlab() || needed <= static_cast<int64_t>(table.blocks.size()),
                 "a sequence outgrew its slab");
     while (static_cast<int64_t>(table.blocks.size()) < needed) {
@@ -160,6 +178,18 @@ void KvCacheManager::commitAppend(SequenceId sequence, int num_tokens) {
     }
     recorder_.tokensWritten(sequence, table.kv_len, num_tokens);
     table.kv_len = end;
+    releaseLeft(sequence, table);
+}
+
+void KvCacheManager::releaseLeft(SequenceId sequence, BlockTable& table) {
+    for (const int left = config_.blocksLeft(table.kv_len); table.num_left < left;) {
+        const int block_idx = table.num_left++;
+        const BlockId block =
+            std::exchange(table.blocks[static_cast<size_t>(block_idx)], BlockId());
+        --num_blocks_unshared_;
+        dropReference(block_idx, block, true);
+        recorder_.blockLeftWindow(sequence, block_idx, block);
+    }
 }
 
 void KvCacheManager::dropReference(int block_idx, BlockId block, bool runs) {
@@ -190,6 +220,11 @@ void KvCacheManager::shrink(SequenceId sequence, BlockTable& table, size_t num_b
             host_.release(host_block);
             recorder_.hostBlockReleased(sequence, block_idx, host_block);
         }
+        if (block_idx == table.num_left) {
+            // Only entries that left the window remain, and they go with the last block.
+            table.blocks.clear();
+            table.num_left = 0;
+        }
     }
     table.kv_len = std::min<int>(table.kv_len, static_cast<int>(num_blocks) * pool_.blockSize());
 }
@@ -207,7 +242,7 @@ int64_t KvCacheManager::blocksToSwapOut(SequenceId sequence) const {
     const BlockTable& entries = table(sequence);
     const int64_t block_size = pool_.blockSize();
     int64_t count = 0;
-    for (int64_t idx = 0; idx * block_size < entries.kv_len; ++idx) {
+    for (int64_t idx = entries.num_left; idx * block_size < entries.kv_len; ++idx) {
         const BlockId block = entries.blocks[static_cast<size_t>(idx)];
         count += running_refs_[static_cast<size_t>(block.value)] == 1;
     }
@@ -240,13 +275,12 @@ void KvCacheManager::swapOut(SequenceId sequence, std::vector<BlockTransfer>& tr
     BlockTable& table = tableOf(sequence);
     KVLAB_CHECK(!table.swapped_out, "a sequence was swapped out twice");
     // Blocks without a token need no place on the host.
-    const int block_size = pool_.blockSize();
-    shrink(sequence, table, static_cast<size_t>((table.kv_len + block_size - 1) / block_size));
+    shrink(sequence, table, static_cast<size_t>(blocksFor(table.kv_len, pool_.blockSize())));
     table.swapped_out = true;
     swapped_.push_back(sequence);
     recorder_.sequencePreempted(sequence, PreemptionKind::kSwap);
     const std::vector<BlockId> blocks = table.blocks;
-    for (size_t idx = 0; idx < blocks.size(); ++idx) {
+    for (size_t idx = static_cast<size_t>(table.num_left); idx < blocks.size(); ++idx) {
         if (--running_refs_[static_cast<size_t>(blocks[idx].value)] == 0) {
             moveToHost(static_cast<int>(idx), blocks[idx], transfers);
         }
@@ -273,7 +307,7 @@ void KvCacheManager::resume(SequenceId sequence, std::vector<BlockTransfer>& tra
         KVLAB_CHECK(run.valid(), "a sequence was resumed without a run for it");
         slabs_.take(run, run_blocks_);
     }
-    for (size_t idx = 0; idx < table.blocks.size(); ++idx) {
+    for (size_t idx = static_cast<size_t>(table.num_left); idx < table.blocks.size(); ++idx) {
         if (table.blocks[idx].valid()) {
             // A running sequence kept it on the device, or it was an orphan.
             ++running_refs_[static_cast<size_t>(table.blocks[idx].value)];

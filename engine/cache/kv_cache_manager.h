@@ -29,7 +29,8 @@ struct BlockTransfer {
 
 // Tables of all sequences over one pool and its host pool: append, fork, copy-on-write, swap,
 // release. Every change is recorded as it happens. A shared block is never written: the writer
-// copies it first, and the last holder writes in place.
+// copies it first, and the last holder writes in place. With a sliding window that all layers
+// share, a table gives back the blocks that its next token no longer sees.
 //
 // A swapped-out sequence keeps its references. Of its blocks, those that a running sequence holds
 // stay on the device; the others move to the host. A block whose running holders all left later is
@@ -49,11 +50,16 @@ class KvCacheManager {
     void copyInto(SequenceId parent, SequenceId child, std::vector<BlockTransfer>& transfers);
     // Free blocks that an append takes, a copied tail block included.
     int64_t blocksToAppend(SequenceId sequence, int num_tokens) const;
+    // Free blocks that it needs at a time to get num_tokens further in steps as small as they must
+    // be: blocksToAppend() where nothing leaves a window.
+    int64_t blocksToReach(SequenceId sequence, int num_tokens) const;
+    // Tokens that an append can take without a free block, and with `free_blocks` of them.
+    int64_t roomFor(SequenceId sequence, int64_t free_blocks) const;
     // Makes room for num_tokens more tokens: copies a shared tail block, allocates new ones. Copies
     // are appended to `transfers`. Throws kOutOfMemory when the pool is empty; blocks taken before
     // that stay with the sequence.
     void prepareAppend(SequenceId sequence, int num_tokens, std::vector<BlockTransfer>& transfers);
-    // K/V of num_tokens tokens are in the prepared slots.
+    // K/V of num_tokens tokens are in the prepared slots; blocks that left the window go back.
     void commitAppend(SequenceId sequence, int num_tokens);
     // Gives back the whole table, last block first, and forgets the sequence.
     void release(SequenceId sequence);
@@ -73,8 +79,9 @@ class KvCacheManager {
     // ran out.
     bool moveOrphans(int64_t count, std::vector<BlockTransfer>& transfers);
 
-    bool isSlab() const { return layout_ == CacheLayout::kSlab; }
+    bool isSlab() const { return config_.layout == CacheLayout::kSlab; }
     int runBlocks() const { return run_blocks_; }
+    const CacheConfig& config() const { return config_; }
     bool canTakeRun() const { return slabs_.firstFit(run_blocks_).valid(); }
 
     bool contains(SequenceId sequence) const { return tables_.count(sequence) != 0; }
@@ -85,7 +92,7 @@ class KvCacheManager {
     int64_t numCopyOnWrite() const { return num_copy_on_write_; }
     int64_t numSwappedOut() const { return num_swapped_out_; }  // blocks so far
     int64_t numSwappedIn() const { return num_swapped_in_; }
-    int64_t numBlocksUnshared() const { return num_blocks_unshared_; }  // sum of table lengths
+    int64_t numBlocksUnshared() const { return num_blocks_unshared_; }  // entries of all tables
 
   private:
     BlockTable& tableOf(SequenceId sequence);
@@ -93,12 +100,14 @@ class KvCacheManager {
     void dropReference(int block_idx, BlockId block, bool runs);
     // Releases entries from the tail until `num_blocks` are left.
     void shrink(SequenceId sequence, BlockTable& table, size_t num_blocks);
+    bool tailIsShared(const BlockTable& table) const;
+    void releaseLeft(SequenceId sequence, BlockTable& table);
     void moveToHost(int block_idx, BlockId block, std::vector<BlockTransfer>& transfers);
     void append(SequenceId sequence, BlockTable& table, BlockId block);
     void takeRun(SequenceId sequence, BlockTable& table);
     void forgetSwapped(SequenceId sequence);
 
-    CacheLayout layout_;
+    CacheConfig config_;
     int run_blocks_;
     BlockPool pool_;
     HostPool host_;

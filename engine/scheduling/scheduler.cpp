@@ -104,7 +104,7 @@ int64_t Scheduler::promisedBlocks() const {
     int64_t promised = 0;
     for (const auto& sequence : running_) {
         if (sequence->phase == Phase::kPrefill) {
-            promised += cache_.blocksToAppend(sequence->id, tokensToPrefill(*sequence));
+            promised += cache_.blocksToReach(sequence->id, tokensToPrefill(*sequence));
         }
     }
     return promised;
@@ -146,7 +146,7 @@ Scheduler::Need Scheduler::needOf(const Sequence& head) const {
     } else {
         const int64_t num_tokens =
             head.id.valid() ? static_cast<int64_t>(head.tokens.size()) : head.request->promptLen();
-        need.blocks = (num_tokens + block_size_ - 1) / block_size_;
+        need.blocks = cache_.config().mostBlocks(num_tokens);
     }
     const int64_t reserve = othersRun(head.request_id) ? watermark_ : 0;
     need.fits = need.blocks <= need.free - reserve;
@@ -199,8 +199,7 @@ bool Scheduler::dropLastSwapped() {
         if (sequence.preempted != PreemptionKind::kSwap) continue;
         const int64_t on_host = cache_.table(sequence.id).num_on_host;
         tell(DecisionKind::kPreempted, DecisionReason::kHostPoolFull, sequence,
-             static_cast<int64_t>(cache_.table(sequence.id).blocks.size()) - on_host,
-             cache_.hostPool().numFree());
+             cache_.table(sequence.id).numHeld() - on_host, cache_.hostPool().numFree());
         sequence.recompute_len =
             std::max(sequence.recompute_len, static_cast<int>(kvLen(sequence)));
         cache_.drop(sequence.id);
@@ -289,7 +288,7 @@ void Scheduler::makeRoomForPriority() {
     int64_t held = need.free;
     for (const auto& sequence : running_) {
         if (givesWay(*sequence)) {
-            held += static_cast<int64_t>(cache_.table(sequence->id).blocks.size());
+            held += cache_.table(sequence->id).numHeld();
         }
     }
     // Nobody gives way in vain.
@@ -397,10 +396,15 @@ void Scheduler::planPrefill(StepPlan& plan) {
             continue;
         }
         int num_tokens = std::min(left, budget_);
+        if (cache_.config().freesLeftBlocks()) {
+            // A window gives back between chunks what one large chunk would take from others.
+            const int64_t for_others = promisedBlocks() - cache_.blocksToReach(sequence.id, left);
+            const int64_t free = std::max<int64_t>(0, cache_.pool().numFree() - for_others);
+            num_tokens = static_cast<int>(
+                std::clamp<int64_t>(cache_.roomFor(sequence.id, free), 1, int64_t{num_tokens}));
+        }
         if (!makeRoom(sequence, num_tokens)) {
-            const int64_t kv_len = kvLen(sequence);
-            const int64_t room = (kv_len + block_size_ - 1) / block_size_ * block_size_ - kv_len +
-                                 int64_t{cache_.pool().numFree()} * block_size_;
+            const int64_t room = cache_.roomFor(sequence.id, cache_.pool().numFree());
             num_tokens = static_cast<int>(std::min<int64_t>(num_tokens, room));
             if (cache_.blocksToAppend(sequence.id, num_tokens) > cache_.pool().numFree()) continue;
             if (num_tokens == 0) continue;

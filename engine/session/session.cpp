@@ -92,6 +92,7 @@ Prepared prepare(const RunConfig& config, const LoadedModel& model) {
     if (cache.layout == CacheLayout::kSlab && cache.max_len == 0) {
         cache.max_len = static_cast<int>(std::min<int64_t>(longest, INT32_MAX));
     }
+    cache.window = model.weights->config.uniformWindow();
     int64_t needed = 0;
     for (const EngineRequest& request : prepared.requests) {
         needed += Engine::worstCaseBlocks(request, cache);

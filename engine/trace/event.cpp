@@ -88,17 +88,18 @@ int numEntries(const Event& event) {
                        [](const BlocksSwappedIn& e) { return e.block.size(); },
                        [](const SequencesResumed& e) { return e.sequence.size(); },
                        [](const HostBlocksReleased& e) { return e.host_block.size(); },
+                       [](const BlocksLeftWindow& e) { return e.block.size(); },
                    },
                    event));
 }
 
 const char* eventName(const Event& event) {
     static constexpr const char* kNames[] = {
-        "sequence_started",  "sequences_forked",    "blocks_allocated",   "blocks_copied",
-        "tokens_written",    "tokens_sampled",      "sequences_finished", "blocks_released",
-        "sequences_removed", "requests_arrived",    "requests_withdrawn", "decisions_made",
-        "tokens_copied",     "sequences_preempted", "blocks_swapped_out", "blocks_swapped_in",
-        "sequences_resumed", "host_blocks_released"};
+        "sequence_started",  "sequences_forked",     "blocks_allocated",   "blocks_copied",
+        "tokens_written",    "tokens_sampled",       "sequences_finished", "blocks_released",
+        "sequences_removed", "requests_arrived",     "requests_withdrawn", "decisions_made",
+        "tokens_copied",     "sequences_preempted",  "blocks_swapped_out", "blocks_swapped_in",
+        "sequences_resumed", "host_blocks_released", "blocks_left_window"};
     static_assert(std::variant_size_v<Event> == std::size(kNames));
     return kNames[event.index()];
 }
@@ -244,6 +245,10 @@ std::string describeEntry(const Event& event, int entry) {
             [&](const HostBlocksReleased& e) {
                 return owner(e.sequence, i) + " released host block " +
                        formatCount(e.host_block[i].value);
+            },
+            [&](const BlocksLeftWindow& e) {
+                return owner(e.sequence, i) + " gave block " + formatCount(e.block[i].value) +
+                       " back: its tokens have left the sliding window";
             },
         },
         event);

@@ -190,6 +190,16 @@ struct HostBlocksReleased {
     bool operator==(const HostBlocksReleased&) const = default;
 };
 
+// No token to come sees the block through its sliding window, in any layer: the first entry of the
+// table that named a block names none any more. At reference count 0 the block joins the end of the
+// free queue. The entries go with the last block of the table.
+struct BlocksLeftWindow {
+    std::vector<SequenceId> sequence;
+    std::vector<int> block_idx;
+    std::vector<BlockId> block;
+    bool operator==(const BlocksLeftWindow&) const = default;
+};
+
 using Event = std::variant<SequenceStarted,
                            SequencesForked,
                            BlocksAllocated,
@@ -207,7 +217,8 @@ using Event = std::variant<SequenceStarted,
                            BlocksSwappedOut,
                            BlocksSwappedIn,
                            SequencesResumed,
-                           HostBlocksReleased>;
+                           HostBlocksReleased,
+                           BlocksLeftWindow>;
 
 // Entries of an event (>= 1).
 int numEntries(const Event& event);

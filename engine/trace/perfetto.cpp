@@ -228,6 +228,7 @@ class Exporter {
                 [](const BlocksAllocated&) {},
                 [](const BlocksCopied&) {},
                 [](const BlocksReleased&) {},
+                [](const BlocksLeftWindow&) {},
                 [](const TokensSampled&) {},
                 [](const SequencesRemoved&) {},
                 // Whatever else happens to sequences is a mark with the event's name on their

@@ -107,7 +107,9 @@ struct Applier {
         SequenceState child = runningOf(state, e.parent[i]);
         child.id = e.child[i];
         child.sample_idx = e.sample_idx[i];
-        for (const BlockId block : child.table) ++blockOf(state, block).ref_count;
+        for (const BlockId block : child.table) {
+            if (block.valid()) ++blockOf(state, block).ref_count;
+        }
         addSequence(state, e.child[i]) = std::move(child);
     }
 
@@ -184,6 +186,10 @@ struct Applier {
         sequence.table.pop_back();
         if (!sequence.host_table.empty()) sequence.host_table.pop_back();
         if (sequence.num_on_host == 0) sequence.host_table.clear();
+        if (sequence.numHeld() == 0) {  // what left the window goes with the last block
+            sequence.table.clear();
+            sequence.num_left = 0;
+        }
         const int64_t room = static_cast<int64_t>(sequence.table.size()) * state.block_size;
         sequence.kv_len = static_cast<int>(std::min<int64_t>(sequence.kv_len, room));
     }
@@ -201,6 +207,19 @@ struct Applier {
             block.num_filled = 0;
             state.host_free_queue.pushBack(e.host_block[i]);
         }
+    }
+
+    void operator()(const BlocksLeftWindow& e) const {
+        SequenceState& sequence = runningOf(state, e.sequence[i]);
+        const int64_t next = int64_t{e.block_idx[i]} + 1;
+        require(e.block_idx[i] == sequence.num_left &&
+                    next < static_cast<int64_t>(sequence.table.size()) &&
+                    next * state.block_size <= sequence.kv_len &&
+                    sequence.table[static_cast<size_t>(e.block_idx[i])] == e.block[i],
+                "a block left the window that is not the first of its table, full, or that is the "
+                "last");
+        sequence.table[static_cast<size_t>(sequence.num_left++)] = BlockId();
+        dropReference(state, e.block[i]);
     }
 
     void operator()(const TokensCopied& e) const {
@@ -382,7 +401,8 @@ PoolAccount accountOf(const CacheState& state) {
     account.slots_unused = account.slots_allocated - account.tokens_held;
     for (const SequenceState& sequence : state.sequences) {
         account.tokens_unshared += sequence.kv_len;
-        account.blocks_unshared += static_cast<int64_t>(sequence.table.size());
+        account.tokens_unshared -= int64_t{sequence.num_left} * state.block_size;
+        account.blocks_unshared += sequence.numHeld();
         if (sequence.num_on_host == 0) continue;
         account.blocks_unshared -= sequence.num_on_host;
         for (size_t idx = 0; idx < sequence.table.size(); ++idx) {
@@ -441,8 +461,17 @@ std::string checkInvariants(const CacheState& state) {
         if (sequence.host_table.size() != (sequence.num_on_host > 0 ? sequence.table.size() : 0)) {
             return name + " has a host table of another length";
         }
+        if (sequence.num_left != 0 && sequence.numHeld() < 1) {
+            return name + " holds no block of those that its window still covers";
+        }
+        for (int idx = 0; idx < sequence.num_left; ++idx) {
+            if (sequence.table[static_cast<size_t>(idx)].valid()) {
+                return name + " still names a block that left its window";
+            }
+        }
         int on_host = 0;
-        for (size_t idx = 0; idx < sequence.table.size(); ++idx) {
+        for (size_t idx = static_cast<size_t>(sequence.num_left); idx < sequence.table.size();
+             ++idx) {
             const int filled = filledOf(sequence, idx, state.block_size);
             const bool is_on_host = sequence.num_on_host > 0 && sequence.host_table[idx].valid();
             on_host += is_on_host;

@@ -24,6 +24,8 @@ namespace kvlab {
 //
 //   sequence B   table      [ 0 ][ - ]      shared block 0 stayed, because A runs and holds it
 //                host_table [ - ][ 3 ]      the other one is block 3 of the host pool
+//
+// and the first num_left entries name nothing: their blocks left the sliding window.
 struct BlockState {
     int ref_count = 0;    // tables that name the block
     int index_count = 0;  // prefix entries that name it
@@ -38,14 +40,18 @@ struct SequenceState {
     std::vector<TokenId> tokens;  // prompt, then sampled
     int prompt_len = 0;           // tokens
     int kv_len = 0;               // tokens whose K/V are in the pool
-    std::vector<BlockId> table;   // logical index → block; not valid(): on the host
+    std::vector<BlockId> table;   // logical index → block; not valid(): on the host, or it left
     // Logical index → host block, where the table has none. Empty while nothing is on the host.
     std::vector<HostBlockId> host_table;
     int num_on_host = 0;                               // valid entries of host_table
+    int num_left = 0;                                  // leading entries that left the window
     PreemptionKind preempted = PreemptionKind::kNone;  // not kNone: it waits to run again
     double log_probability = 0;                        // sum over the sampled tokens
     FinishReason finish = FinishReason::kNone;
     bool removed = false;  // left the engine; table is empty
+
+    // Entries of the table that name a block, here or on the host.
+    int64_t numHeld() const { return static_cast<int64_t>(table.size()) - num_left; }
     bool operator==(const SequenceState&) const = default;
 };
 
@@ -93,8 +99,8 @@ struct PoolAccount {
     int64_t slots_allocated = 0;  // active_blocks * block_size
     int64_t slots_unused = 0;     // slots_allocated - tokens_held
     // What the sequences would hold without sharing. On the device only.
-    int64_t tokens_unshared = 0;  // sum of kv_len
-    int64_t blocks_unshared = 0;  // sum of table lengths
+    int64_t tokens_unshared = 0;  // of kv_len, what is in a block
+    int64_t blocks_unshared = 0;  // entries of all tables
     int64_t copy_on_write = 0;
     int64_t host_total_blocks = 0;
     int64_t host_used_blocks = 0;

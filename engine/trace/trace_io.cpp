@@ -19,8 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kSchemaVersion = 2;
-constexpr int kOldestVersion = 1;   // knows neither queue nor host pool; all else is the same
+constexpr int kSchemaVersion = 3;
+// 1 knows neither queue nor host pool, 2 no blocks that leave a window; all else is the same.
+constexpr int kOldestVersion = 1;
 constexpr size_t kSealLength = 16;  // hexadecimal digits of each record's seal
 constexpr int64_t kMaxTraceBlocks =
     4'194'304;  // a header may not ask for more memory than this folds to
@@ -263,6 +264,11 @@ json eventToJson(const Event& event) {
                        object["block_idx"] = e.block_idx;
                        object["host_block"] = idsToJson(e.host_block);
                    },
+                   [&](const BlocksLeftWindow& e) {
+                       object["sequence"] = idsToJson(e.sequence);
+                       object["block_idx"] = e.block_idx;
+                       object["block"] = idsToJson(e.block);
+                   },
                },
                event);
     return object;
@@ -392,6 +398,12 @@ Event eventFromJson(const json& object) {
         requireEqualLength(e.sequence, e.block_idx, e.host_block);
         return e;
     }
+    if (name == "blocks_left_window") {
+        BlocksLeftWindow e{getIds<SequenceId>(object, "sequence"), getInts(object, "block_idx"),
+                           getIds<BlockId>(object, "block")};
+        requireEqualLength(e.sequence, e.block_idx, e.block);
+        return e;
+    }
     refuse("unknown event \"" + name.substr(0, 40) + "\"");
 }
 
@@ -500,6 +512,7 @@ json infoToJson(const RunInfo& info) {
                   {"num_host_blocks", info.cache.num_host_blocks},
                   {"layout", cacheLayoutName(info.cache.layout)},
                   {"max_len", info.cache.max_len},
+                  {"window", info.cache.window},
                   {"kv_dtype", dataTypeName(info.cache.kv_dtype)}}},
                 {"sampling",
                  {{"temperature", info.sampling.temperature},
@@ -557,6 +570,9 @@ RunInfo infoFromJson(const json& object, int64_t version) {
         info.cache.layout =
             valueOf(field(cache, "layout"), "layout", CacheLayout::kSlab, cacheLayoutName);
         info.cache.max_len = static_cast<int>(getInt(cache, "max_len", 0, INT32_MAX));
+    }
+    if (version >= 3) {
+        info.cache.window = static_cast<int>(getInt(cache, "window", 0, INT32_MAX));
     }
     const std::string dtype_name = getString(cache, "kv_dtype");
     const auto dtype = dataTypeFromName(dtype_name);

@@ -140,6 +140,13 @@ void TraceRecorder::sequenceResumed(SequenceId sequence) {
     current<SequencesResumed>().sequence.push_back(sequence);
 }
 
+void TraceRecorder::blockLeftWindow(SequenceId sequence, int block_idx, BlockId block) {
+    BlocksLeftWindow& event = current<BlocksLeftWindow>();
+    event.sequence.push_back(sequence);
+    event.block_idx.push_back(block_idx);
+    event.block.push_back(block);
+}
+
 void TraceRecorder::hostBlockReleased(SequenceId sequence, int block_idx, HostBlockId host_block) {
     HostBlocksReleased& event = current<HostBlocksReleased>();
     event.sequence.push_back(sequence);

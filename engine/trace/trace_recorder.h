@@ -53,6 +53,7 @@ class TraceRecorder {
     void blockSwappedOut(int block_idx, BlockId block, HostBlockId host_block);
     void blockSwappedIn(int block_idx, HostBlockId host_block, BlockId block);
     void sequenceResumed(SequenceId sequence);
+    void blockLeftWindow(SequenceId sequence, int block_idx, BlockId block);
     void hostBlockReleased(SequenceId sequence, int block_idx, HostBlockId host_block);
 
     bool isEmpty() const { return step_.events.empty(); }  // nothing happened since the last seal

@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "engine/engine.h"
+
 namespace kvlab {
 namespace {
 
@@ -234,6 +236,23 @@ RunInfo scriptedInfo(const LogScript& script) {
 std::shared_ptr<RunLog> scriptedLog(const LogScript& script) {
     auto log = std::make_shared<RunLog>(scriptedInfo(script));
     for (const auto& step : scriptedSteps(script)) log->append(step);
+    return log;
+}
+
+std::shared_ptr<RunLog> windowedLog() {
+    RunInfo info = scriptedInfo({});
+    info.model.layer_windows.assign(static_cast<size_t>(info.model.num_layers), 40);
+    EngineConfig config;
+    config.cache = info.cache;
+    Engine engine(info.model, config, AccountingOptions{});
+    EngineRequest request;
+    request.prompt.assign(100, TokenId(1));
+    request.num_samples = 2;
+    request.max_tokens = 40;
+    engine.submit(request);
+    info.cache = engine.config().cache;
+    auto log = std::make_shared<RunLog>(info);
+    while (const auto step = engine.step()) log->append(step);
     return log;
 }
 

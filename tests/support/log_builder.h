@@ -26,4 +26,9 @@ std::vector<std::shared_ptr<const StepTrace>> scriptedSteps(const LogScript& scr
 RunInfo scriptedInfo(const LogScript& script);
 std::shared_ptr<RunLog> scriptedLog(const LogScript& script = {});
 
+// Two samples of 100 prompt tokens and 40 sampled ones over blocks of 16, through a sliding window
+// of 40 in every layer: at the end 139 tokens have K/V, those from 100 on are seen, and the first 6
+// entries of both tables name no block any more. An accounting run of the engine.
+std::shared_ptr<RunLog> windowedLog();
+
 }  // namespace kvlab

@@ -34,6 +34,8 @@ LaneCounts laneCounts(const StepTrace& step) {
             at(Lane::kCopyOnWrite) += static_cast<int>(c->target.size());
         } else if (const auto* r = std::get_if<BlocksReleased>(&event)) {
             at(Lane::kRelease) += static_cast<int>(r->block.size());
+        } else if (const auto* left = std::get_if<BlocksLeftWindow>(&event)) {
+            at(Lane::kRelease) += static_cast<int>(left->block.size());
         } else if (const auto* in = std::get_if<BlocksSwappedIn>(&event)) {
             at(Lane::kAllocate) += static_cast<int>(in->block.size());
         } else if (const auto* out = std::get_if<BlocksSwappedOut>(&event)) {

@@ -48,16 +48,19 @@ QVariant BlockTableModel::data(const QModelIndex& index, int role) const {
         return {};
     }
     const Row& row = rows_[static_cast<size_t>(index.row())];
+    const bool left = !row.block.valid() && !row.host_block.valid();
     const int first = index.row() * block_size_;
     switch (index.column()) {
         case kLogical:
             return index.row();
         case kBlock:
+            if (left) return tr("left the window");
             return row.block.valid() ? QVariant(row.block.value)
                                      : QVariant(tr("host %1").arg(row.host_block.value));
         case kRefCount:
-            return row.ref_count;
+            return left ? QVariant(noData()) : QVariant(row.ref_count);
         case kFilled:
+            if (left) return noData();
             return tr("%1 of %2").arg(row.num_filled).arg(block_size_);
         case kPositions:
             return tr("%1 to %2").arg(formatCount(first)).arg(formatCount(first + block_size_ - 1));
@@ -102,6 +105,10 @@ std::vector<BlockTableModel::Row> BlockTableModel::rowsNow() const {
         const SequenceState& sequence = state.sequences[idx];
         for (size_t i = 0; i < sequence.table.size(); ++i) {
             const BlockId id = sequence.table[i];
+            if (i < static_cast<size_t>(sequence.num_left)) {
+                rows.push_back({});
+                continue;
+            }
             const HostBlockId host_id = id.valid() ? HostBlockId() : sequence.host_table[i];
             const BlockState& block = id.valid()
                                           ? state.blocks[static_cast<size_t>(id.value)]

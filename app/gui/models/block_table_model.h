@@ -35,8 +35,8 @@ class BlockTableModel : public QAbstractTableModel {
 
   private:
     struct Row {
-        BlockId block;  // not valid(): on the host
-        HostBlockId host_block;
+        BlockId block;           // not valid(): on the host, or it left the sliding window
+        HostBlockId host_block;  // not valid() either: it left
         int ref_count = 0;
         int num_filled = 0;
         bool operator==(const Row&) const = default;

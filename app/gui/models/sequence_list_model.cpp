@@ -110,7 +110,7 @@ void SequenceListModel::refresh() {
     std::vector<Row> rows;
     for (const SequenceState& s : hub_->state().sequences) {
         rows.push_back({s.id, s.sample_idx, static_cast<int>(s.tokens.size()), s.kv_len,
-                        static_cast<int>(s.table.size()), s.finish, s.removed, s.preempted});
+                        static_cast<int>(s.numHeld()), s.finish, s.removed, s.preempted});
     }
     const int old_count = static_cast<int>(rows_.size());
     const int new_count = static_cast<int>(rows.size());

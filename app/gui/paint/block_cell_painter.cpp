@@ -426,6 +426,12 @@ void paintHostCell(QPainter& painter, const QRectF& rect, const Theme& theme) {
     drawCentred(painter, rect, fits ? words : QStringLiteral("host"), font);
 }
 
+void paintLeftCell(QPainter& painter, const QRectF& rect, const Theme& theme) {
+    painter.setPen(QPen(theme.quiet_line, 1, Qt::DotLine));
+    painter.setBrush(Qt::NoBrush);
+    painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 5, 5);
+}
+
 void paintTableCell(QPainter& painter,
                     const QRectF& rect,
                     BlockId block,

@@ -39,6 +39,8 @@ void paintSelectionRing(QPainter& painter, const QRectF& cell, const Theme& them
 
 // Entry of a block table whose block lies in the host pool.
 void paintHostCell(QPainter& painter, const QRectF& rect, const Theme& theme);
+// Entry whose block left the sliding window: an empty place.
+void paintLeftCell(QPainter& painter, const QRectF& rect, const Theme& theme);
 // A cell of a block table: a number, slot ticks below it.
 void paintTableCell(QPainter& painter,
                     const QRectF& rect,

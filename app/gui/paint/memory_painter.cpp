@@ -165,7 +165,11 @@ void paintBlockTables(QPainter& painter,
             const BlockId block = sequence.table[static_cast<size_t>(cell.block_idx)];
             if (!block.valid()) {
                 painter.setOpacity(row_lit ? 1.0 : kDimmed);
-                paintHostCell(painter, cell.rect, theme);
+                if (cell.block_idx < sequence.num_left) {
+                    paintLeftCell(painter, cell.rect, theme);
+                } else {
+                    paintHostCell(painter, cell.rect, theme);
+                }
                 continue;
             }
             const bool cell_lit = lit.empty() || lit[static_cast<size_t>(block.value)];

@@ -246,9 +246,8 @@ void InspectorPanel::showSequence(SequenceId id) {
             .arg(formatCount(sequence.prompt_len), formatCount(num_tokens - sequence.prompt_len)));
     sequence_facts_->setFact(kCachedRow, formatCount(sequence.kv_len), Provenance::kMeasured,
                              tr("a sampled token has no K and V until it is fed back"));
-    sequence_facts_->setFact(kBlocksRow, formatCount(static_cast<int64_t>(sequence.table.size())),
-                             Provenance::kMeasured,
-                             tr("entries of its block table, shared ones included"));
+    sequence_facts_->setFact(kBlocksRow, formatCount(sequence.numHeld()), Provenance::kMeasured,
+                             tr("blocks that its table names, shared ones included"));
     QString tail;
     if (!sequence.table.empty() && !sequence.table.back().valid()) {
         tail = tr("on the host");

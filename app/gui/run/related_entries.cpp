@@ -31,7 +31,8 @@ bool concernsBlock(const CacheState& before, const Event& event, size_t i, Block
     return std::visit(
         [&](const auto& e) {
             using T = std::decay_t<decltype(e)>;
-            if constexpr (std::is_same_v<T, BlocksAllocated> || std::is_same_v<T, BlocksReleased>) {
+            if constexpr (std::is_same_v<T, BlocksAllocated> || std::is_same_v<T, BlocksReleased> ||
+                          std::is_same_v<T, BlocksLeftWindow>) {
                 return e.block[i] == block;
             } else if constexpr (std::is_same_v<T, BlocksCopied>) {
                 return e.source[i] == block || e.target[i] == block;

@@ -181,8 +181,7 @@ bool MemoryView::event(QEvent* event) {
                 hub().state().sequences[static_cast<size_t>(selection.sequence->value)];
             text = tr("sequence %1 · %2 with K/V · %3 · prompt %4")
                        .arg(QString::fromStdString(ownerLetter(sequence.id)),
-                            countOf(sequence.kv_len, "token"),
-                            countOf(static_cast<int64_t>(sequence.table.size()), "block"),
+                            countOf(sequence.kv_len, "token"), countOf(sequence.numHeld(), "block"),
                             countOf(sequence.prompt_len, "token"));
         }
         if (text.isEmpty()) {

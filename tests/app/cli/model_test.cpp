@@ -107,6 +107,13 @@ void ModelTest::windowsStopGrowing() {
     KVLAB_VERIFY_SUCCESS(result);
     QCOMPARE(result.json()["sliding_window"].toInt(), 32);
     QCOMPARE(result.json()["windowed_layers"].toInt(), 1);
+    QCOMPARE(result.json()["window_frees_blocks"].toBool(), false);
+    QVERIFY(runCli({"model", path("window.gguf")}).out.contains("frees no block"));
+    config.layer_windows = {32, 32};
+    writeModelGguf(*ModelWeights::random(config, 1, true, DataType::kF32),
+                   path("uniform.gguf").toStdString());
+    const CliResult uniform = runCli({"model", path("uniform.gguf"), "--json"});
+    QCOMPARE(uniform.json()["window_frees_blocks"].toBool(), true);
 }
 
 // The whole road: file, loader, forward pass, in each stored type.

@@ -19,6 +19,8 @@ namespace {
 // The naive model: no pool, no counts. Each sequence owns a list of (block label, tokens); a label
 // is a number that two sequences share exactly when they share a block. Everything that the manager
 // counts is recomputed from it.
+constexpr int kLeft = -1;  // instead of the label of a block that left the window
+
 struct NaiveCache {
     int block_size;
     std::map<int, std::vector<int>> labels;  // sequence → label of each logical block
@@ -28,6 +30,7 @@ struct NaiveCache {
     std::set<int> swapped;  // sequences that wait with their blocks kept
     std::set<int> dropped;  // sequences that wait for their blocks to be computed again
     std::set<int> on_host;  // labels
+    int window = 0;         // tokens that a token sees, itself included; 0: all
 
     int holders(int label) const {
         int count = 0;
@@ -41,7 +44,7 @@ struct NaiveCache {
         std::set<int> distinct;
         for (const auto& [sequence, blocks] : labels) {
             for (const int block : blocks) {
-                if (on_host.count(block) == 0) distinct.insert(block);
+                if (block != kLeft && on_host.count(block) == 0) distinct.insert(block);
             }
         }
         return static_cast<int>(distinct.size());
@@ -58,6 +61,7 @@ struct NaiveCache {
             for (const int block : blocks) idle.erase(block);
         }
         for (const int block : on_host) idle.erase(block);
+        idle.erase(kLeft);
         return idle;
     }
     // A sequence let go of its blocks: labels that nobody names any more leave the host too.
@@ -88,12 +92,18 @@ struct NaiveCache {
         lengths[sequence] += num_tokens;
         while (static_cast<int>(blocks.size()) * block_size < lengths[sequence])
             blocks.push_back(next_label++);
+        // The next token stands at position `length` and sees none of the block's; the last block
+        // stays.
+        for (size_t idx = 0; window > 0 && idx + 1 < blocks.size(); ++idx) {
+            const int last = (static_cast<int>(idx) + 1) * block_size - 1;
+            if (last <= lengths[sequence] - window) blocks[idx] = kLeft;
+        }
     }
     int64_t tokensHeld() const {
         std::map<int, int> filled;
         for (const auto& [sequence, blocks] : labels) {
             for (size_t i = 0; i < blocks.size(); ++i) {
-                if (on_host.count(blocks[i]) != 0) continue;
+                if (blocks[i] == kLeft || on_host.count(blocks[i]) != 0) continue;
                 const int here =
                     std::min(block_size, lengths.at(sequence) - static_cast<int>(i) * block_size);
                 filled[blocks[i]] = std::max(filled[blocks[i]], here);
@@ -157,11 +167,20 @@ std::string difference(const KvCacheManager& cache,
         const BlockTable& table = cache.table(SequenceId(sequence));
         const SequenceState& state = folded.sequences[static_cast<size_t>(sequence)];
         if (table.blocks != state.table || table.kv_len != state.kv_len ||
-            table.host_blocks != state.host_table || table.num_on_host != state.num_on_host)
+            table.host_blocks != state.host_table || table.num_on_host != state.num_on_host ||
+            table.num_left != state.num_left)
             return "a table differs from the fold";
         if (table.kv_len != naive.lengths.at(sequence)) return "a length differs from the model";
         if (table.blocks.size() != labels.size()) return "a table's length differs from the model";
         for (size_t i = 0; i < labels.size(); ++i) {
+            if ((labels[i] == kLeft) != (static_cast<int>(i) < table.num_left))
+                return "another block left the window than in the model";
+            if (labels[i] == kLeft) {
+                if (table.blocks[i].valid() ||
+                    (table.num_on_host > 0 && table.host_blocks[i].valid()))
+                    return "a block that left the window is still named";
+                continue;
+            }
             if (table.blocks[i].valid() != (naive.on_host.count(labels[i]) == 0))
                 return "a block lies elsewhere than in the model";
             if (!table.blocks[i].valid()) {
@@ -187,11 +206,13 @@ std::string playEpisode(uint64_t seed, int num_operations) {
     const int block_size = block_sizes[below(6)];
     const int num_blocks = 1 + below(40);
     TraceRecorder recorder;
-    NaiveCache naive{block_size, {}, {}, 0, 0, {}, {}, {}};
+    const int window = below(2) == 0 ? 0 : 1 + below(4 * block_size);
+    NaiveCache naive{block_size, {}, {}, 0, 0, {}, {}, {}, window};
     CacheConfig config;
     config.block_size = block_size;
     config.num_blocks = num_blocks;
     config.num_host_blocks = below(3) == 0 ? 0 : below(20);
+    config.window = window;
     KvCacheManager cache(config, recorder);
     CacheState folded = initialState(config);
     int next_sequence = 0;
@@ -353,6 +374,52 @@ class KvCacheManagerTest : public QObject {
         QCOMPARE(cache.table(SequenceId(1)).blocks[1], BlockId(1));
         QCOMPARE(cache.pool().refCount(BlockId(1)), 1);
         QCOMPARE(cache.pool().numActive(), 3);
+    }
+
+    // Window 5, blocks of 4: after 8 tokens the next one, at position 8, sees 4 … 8. A fork shares
+    // what is left; a block that its sibling still sees stays.
+    void blocksGoBackWhenTheyLeaveTheWindow() {
+        TraceRecorder recorder;
+        CacheConfig config;
+        config.num_blocks = 8;
+        config.block_size = 4;
+        config.window = 5;
+        KvCacheManager cache(config, recorder);
+        std::vector<BlockTransfer> copies;
+        const auto append = [&](int sequence, int num_tokens) {
+            cache.prepareAppend(SequenceId(sequence), num_tokens, copies);
+            cache.commitAppend(SequenceId(sequence), num_tokens);
+        };
+        cache.add(SequenceId(0));
+        append(0, 7);
+        QCOMPARE(cache.pool().numActive(), 2);
+        append(0, 1);
+        const BlockTable& table = cache.table(SequenceId(0));
+        QCOMPARE(table.num_left, 1);
+        QCOMPARE(table.blocks, (std::vector<BlockId>{BlockId(), BlockId(1)}));
+        QCOMPARE(cache.pool().refCount(BlockId(0)), 0);
+        cache.fork(SequenceId(0), {SequenceId(1)}, {1});
+        QCOMPARE(cache.pool().refCount(BlockId(1)), 2);
+        append(0, 4);
+        QCOMPARE(table.num_left, 2);
+        QCOMPARE(cache.pool().refCount(BlockId(1)), 1);
+        QCOMPARE(cache.pool().numActive(), 2);
+        // A chunk of 20 is held whole until it is written.
+        QCOMPARE(cache.blocksToReach(SequenceId(1), 20), int64_t{1});
+        cache.prepareAppend(SequenceId(1), 20, copies);
+        QCOMPARE(cache.pool().numActive(), 1 + 6);
+        cache.commitAppend(SequenceId(1), 20);
+        QCOMPARE(cache.pool().numActive(), 1 + 1);
+        cache.release(SequenceId(1));
+        cache.release(SequenceId(0));
+        QCOMPARE(cache.pool().numFree(), 8);
+        // A window of one token: the last block stays, so that no table is without one.
+        config.window = config.block_size = 1;
+        KvCacheManager narrow(config, recorder);
+        narrow.add(SequenceId(0));
+        narrow.prepareAppend(SequenceId(0), 3, copies);
+        narrow.commitAppend(SequenceId(0), 3);
+        QCOMPARE(narrow.table(SequenceId(0)).num_left, 2);
     }
 
     void slotsFollowTheTable() {

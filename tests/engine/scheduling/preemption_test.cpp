@@ -3,11 +3,14 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <stdexcept>
 
+#include <QFile>
 #include <QTest>
 
 #include "engine/engine.h"
 #include "engine/error.h"
+#include "engine/model/model_loader.h"
 #include "engine/model/weights.h"
 #include "engine/trace/run_log.h"
 #include "tests/support/tiny_model.h"
@@ -16,16 +19,25 @@ using namespace kvlab;
 
 namespace {
 
-std::shared_ptr<const ModelWeights> smallest() {
-    static const auto model = ModelWeights::random(tinyConfig(2, 2, 1, 4), 3, true, DataType::kF32);
+// Fewer than 10,000 parameters. `windows`: one a layer, or none.
+std::shared_ptr<const ModelWeights> smallest(const std::vector<int>& windows = {}) {
+    static std::map<std::vector<int>, std::shared_ptr<const ModelWeights>> made;
+    std::shared_ptr<const ModelWeights>& model = made[windows];
+    if (!model) {
+        ModelConfig config = tinyConfig(2, 2, 1, 4);
+        config.layer_windows = windows;
+        model = ModelWeights::random(config, 3, true, DataType::kF32);
+    }
     return model;
 }
 
-EngineRequest requestOf(int prompt_len, int num_samples, int max_tokens, uint64_t seed) {
+EngineRequest requestOf(
+    int prompt_len, int num_samples, int max_tokens, uint64_t seed, int vocab_size = 61) {
     std::mt19937_64 random(seed);
     EngineRequest request;
     for (int i = 0; i < prompt_len; ++i) {
-        request.prompt.push_back(TokenId(static_cast<int>(random() % 61)));
+        request.prompt.push_back(
+            TokenId(static_cast<int64_t>(random() % static_cast<uint64_t>(vocab_size))));
     }
     request.num_samples = num_samples;
     request.max_tokens = max_tokens;
@@ -34,29 +46,45 @@ EngineRequest requestOf(int prompt_len, int num_samples, int max_tokens, uint64_
     return request;
 }
 
-// By (request, sample): tokens, and logits by position.
-struct Sample {
-    std::vector<TokenId> tokens;
-    std::map<int, std::vector<float>> logits;
+// What came of a request. Rows of logits are named by the tokens that they continue, so that it
+// does not matter which of two beams was the copy.
+struct Outcome {
+    std::vector<std::vector<TokenId>> texts;  // samples in order; beams sorted
+    std::map<std::vector<TokenId>, std::vector<std::vector<float>>> rows;
     bool cancelled = false;
 };
-using Samples = std::map<std::pair<int, int>, Sample>;
 
 struct Played {
-    Samples samples;
-    int64_t preemptions = 0, swapped_out = 0, recomputed = 0;
+    std::map<int, Outcome> outcomes;  // by request
+    int64_t preemptions = 0, swapped_out = 0, recomputed = 0, left_window = 0;
     std::string wrong;  // "" or the first broken rule
 };
 
-// Runs everything, submitting request i before step arrivals[i] and cancelling it before step
-// cancels[i] (< 0: never); folds the log beside the engine and checks all books after each step.
-Played play(const EngineConfig& config,
-            const std::vector<EngineRequest>& requests,
-            const std::vector<int>& arrivals = {},
-            const std::vector<int>& cancels = {}) {
+// A mix: what runs, when it comes and goes, and on what.
+struct Mix {
+    std::shared_ptr<const ModelWeights> model;
+    EngineConfig config;
+    std::vector<EngineRequest> requests;
+    std::vector<int> arrivals;                 // request i is submitted before this step; empty: 0
+    std::vector<std::pair<int, int>> cancels;  // before step, request
+};
+
+// A table whose tokens all are in the pool holds no more than its window's blocks.
+bool holdsOnlyItsWindow(const CacheState& state, const CacheConfig& cache) {
+    if (cache.window == 0 || cache.layout == CacheLayout::kSlab) return true;
+    const int seen_before = std::max(cache.window, 2) - 1;
+    const int most = (seen_before + cache.block_size - 1) / cache.block_size + 1;
+    return std::all_of(
+        state.sequences.begin(), state.sequences.end(), [&](const SequenceState& sequence) {
+            return static_cast<int>(sequence.table.size()) - sequence.num_left <= most;
+        });
+}
+
+// Runs everything; folds the log beside the engine and checks all books after each step.
+Played play(const Mix& mix) {
     Played played;
-    Engine engine(smallest(), nullptr, config);
-    std::map<int, std::map<int, std::vector<float>>> logits;  // by sequence
+    Engine engine(mix.model, nullptr, mix.config);
+    std::map<int, std::map<int, std::vector<float>>> logits;  // by sequence, by position
     engine.setLogitsObserver(
         [&](SequenceId sequence, int position, const float* row, int vocab_size) {
             auto& rows = logits[sequence.value];
@@ -66,20 +94,22 @@ Played play(const EngineConfig& config,
     CacheState folded = initialState(engine.config().cache);
     size_t submitted = 0;
     for (int step = 0; step < 20'000; ++step) {
-        while (submitted < requests.size() && (arrivals.empty() || arrivals[submitted] <= step)) {
-            engine.submit(requests[submitted++]);
+        while (submitted < mix.requests.size() &&
+               (mix.arrivals.empty() || mix.arrivals[submitted] <= step)) {
+            engine.submit(mix.requests[submitted++]);
         }
-        for (size_t i = 0; i < cancels.size() && i < submitted; ++i) {
-            if (cancels[i] == step) engine.cancel(RequestId(static_cast<int64_t>(i)));
+        for (const auto& [when, request] : mix.cancels) {
+            if (when == step) engine.cancel(RequestId(request));
         }
         const std::shared_ptr<const StepTrace> trace = engine.step();
         if (!trace) {
-            if (submitted == requests.size()) break;
+            if (submitted == mix.requests.size()) break;
             continue;
         }
         played.recomputed += trace->stats.num_recomputed_tokens;
         for (const Event& event : trace->events) {
             const int count = numEntries(event);
+            if (std::holds_alternative<BlocksLeftWindow>(event)) played.left_window += count;
             for (int entry = 0; entry < count; ++entry) {
                 applyEntry(folded, event, entry);
                 const std::string broken = checkInvariants(folded);
@@ -94,6 +124,10 @@ Played play(const EngineConfig& config,
             played.wrong = "the folded log differs from the engine's state";
             return played;
         }
+        if (!holdsOnlyItsWindow(folded, engine.config().cache)) {
+            played.wrong = "a sequence holds blocks that no token to come sees";
+            return played;
+        }
     }
     if (engine.hasWork()) played.wrong = "the run does not end";
     if (const auto last = engine.releaseFinished()) {
@@ -104,48 +138,81 @@ Played play(const EngineConfig& config,
         account.host_free_blocks != account.host_total_blocks) {
         played.wrong = "blocks are still held when all have left";
     }
+    std::map<int, std::map<int, std::vector<TokenId>>> samples;  // by request, by sample
     for (const SequenceState& sequence : folded.sequences) {
-        Sample& sample = played.samples[{sequence.request.value, sequence.sample_idx}];
-        sample.tokens = sequence.tokens;
-        sample.logits = logits[sequence.id.value];
-        sample.cancelled = sequence.finish == FinishReason::kCancelled;
+        Outcome& outcome = played.outcomes[sequence.request.value];
+        samples[sequence.request.value][sequence.sample_idx] = sequence.tokens;
+        outcome.cancelled |= sequence.finish == FinishReason::kCancelled;
+        for (const auto& [position, row] : logits[sequence.id.value]) {
+            const std::vector<TokenId> context(sequence.tokens.begin(),
+                                               sequence.tokens.begin() + position + 1);
+            outcome.rows[context].push_back(row);
+        }
+    }
+    for (auto& [request, outcome] : played.outcomes) {
+        // Samples that waited for a slab leave no trace when they are cancelled.
+        outcome.cancelled |=
+            engine.timings()[static_cast<size_t>(request)].finish == FinishReason::kCancelled;
+        for (const auto& [idx, tokens] : samples[request]) outcome.texts.push_back(tokens);
+        if (mix.requests[static_cast<size_t>(request)].num_beams > 1) {
+            std::sort(outcome.texts.begin(), outcome.texts.end());
+        }
     }
     played.preemptions = account.preemptions;
     played.swapped_out = account.swapped_out;
     return played;
 }
 
-EngineConfig roomy() {
+EngineConfig roomy(DataType kv_dtype = DataType::kF32) {
     EngineConfig config;
     config.cache.block_size = 16;
     config.cache.num_blocks = 100;
-    config.cache.kv_dtype = DataType::kF32;
+    config.cache.kv_dtype = kv_dtype;
     config.num_threads = 1;
     return config;
 }
 
-// Each sample has the tokens and, bit for bit, the logits it has when its request runs alone; "" or
-// what differs.
-std::string difference(const Played& mix,
-                       const std::vector<EngineRequest>& requests,
-                       std::map<int, Samples>& alone) {
-    if (!mix.wrong.empty()) return mix.wrong;
-    for (int request = 0; request < static_cast<int>(requests.size()); ++request) {
-        if (alone.count(request) == 0) {
-            alone[request] = play(roomy(), {requests[static_cast<size_t>(request)]}).samples;
+// The request alone, on one thread, with room for everything. In a slab, which gives nothing back
+// before its end, wherever a slab can: beams need tables.
+Outcome alone(const Mix& mix, int request) {
+    Mix single;
+    single.model = mix.model;
+    single.config = roomy(mix.config.cache.kv_dtype);
+    single.requests = {mix.requests[static_cast<size_t>(request)]};
+    if (single.requests[0].num_beams == 1) {
+        single.config.cache.layout = CacheLayout::kSlab;
+        single.config.cache.max_len =
+            static_cast<int>(single.requests[0].prompt.size()) + single.requests[0].max_tokens;
+        single.config.cache.num_blocks =
+            single.config.cache.runBlocks() * single.requests[0].num_samples;
+    }
+    Played played = play(single);
+    if (!played.wrong.empty()) throw std::runtime_error("alone: " + played.wrong);
+    return played.outcomes[0];
+}
+
+// Each request has the tokens and, bit for bit, the logits that it has alone; a cancelled one as
+// far as it came. "" or what differs.
+std::string difference(const Mix& mix, const Played& played) {
+    if (!played.wrong.empty()) return played.wrong;
+    for (int request = 0; request < static_cast<int>(mix.requests.size()); ++request) {
+        const auto found = played.outcomes.find(request);
+        if (found == played.outcomes.end()) continue;  // cancelled before it started
+        const Outcome single = alone(mix, request);
+        const Outcome& here = found->second;
+        const std::string whose = " of request " + std::to_string(request);
+        if (!here.cancelled && here.texts != single.texts) return "tokens differ" + whose;
+        if (!here.cancelled && here.rows.size() != single.rows.size()) {
+            return "another number of rows" + whose;
         }
-        const EngineRequest& wanted = requests[static_cast<size_t>(request)];
-        for (int idx = 0; idx < wanted.num_samples; ++idx) {
-            const Sample& single = alone[request].at({0, idx});
-            const auto found = mix.samples.find({request, idx});
-            if (found == mix.samples.end() || found->second.cancelled) continue;
-            const Sample& here = found->second;
-            if (here.tokens != single.tokens) return "tokens differ";
-            for (const auto& [position, row] : single.logits) {
-                const auto other = here.logits.find(position);
-                if (other == here.logits.end() || std::memcmp(other->second.data(), row.data(),
-                                                              row.size() * sizeof(float)) != 0) {
-                    return "logits differ at position " + std::to_string(position);
+        for (const auto& [context, rows] : here.rows) {
+            const auto other = single.rows.find(context);
+            if (other == single.rows.end()) return "other tokens were continued" + whose;
+            for (const std::vector<float>& row : rows) {
+                if (std::memcmp(row.data(), other->second[0].data(), row.size() * sizeof(float)) !=
+                    0) {
+                    return "logits differ after " + std::to_string(context.size()) + " tokens" +
+                           whose;
                 }
             }
         }
@@ -153,73 +220,163 @@ std::string difference(const Played& mix,
     return "";
 }
 
+// What a round of mixes is drawn from.
+struct Limits {
+    int vocab_size = 61;
+    int longest_prompt = 20, longest_text = 9;  // tokens
+    int fewest_requests = 1;
+};
+
+// Random requests, arrivals, cancels, priorities, samples, beams, layouts, block sizes, KV types,
+// chunk sizes, thread counts, pools down to the smallest that holds one request, host pools, kinds
+// of preemption.
+Mix mixOf(std::shared_ptr<const ModelWeights> model, uint64_t seed, const Limits& limits) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+    Mix mix;
+    mix.model = std::move(model);
+    mix.config = roomy();
+    CacheConfig& cache = mix.config.cache;
+    const bool slab = below(3) == 0;
+    const int num_requests = limits.fewest_requests + below(4);
+    int arrival = 0;
+    for (int i = 0; i < num_requests; ++i) {
+        EngineRequest request =
+            requestOf(1 + below(limits.longest_prompt), 1 + (below(3) == 0 ? below(3) : 0),
+                      1 + below(limits.longest_text), random(), limits.vocab_size);
+        if (!slab && below(5) == 0) {
+            request.num_samples = 1;
+            request.num_beams = 2 + below(2);
+        }
+        request.priority = below(3) == 0 ? below(3) : 0;
+        mix.requests.push_back(std::move(request));
+        mix.arrivals.push_back(arrival);
+        for (int times = below(6) == 0 ? 1 + below(2) : 0; times > 0; --times) {
+            mix.cancels.emplace_back(arrival + below(below(2) == 0 ? 6 : 60), i);
+        }
+        arrival += below(3) == 0 ? below(4) : 0;
+    }
+    const int block_sizes[] = {1, 2, 3, 4, 7, 16};
+    cache.block_size = block_sizes[below(6)];
+    const DataType types[] = {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kInt8};
+    cache.kv_dtype = types[below(4)];
+    cache.window = mix.model->config.uniformWindow();
+    int64_t least = 1;
+    if (slab) {
+        cache.layout = CacheLayout::kSlab;
+        cache.max_len = limits.longest_prompt + limits.longest_text + below(8);
+        least = cache.runBlocks();
+    }
+    for (const EngineRequest& request : mix.requests) {
+        least = std::max(least, Engine::fewestBlocks(request, cache));
+    }
+    cache.num_blocks =
+        static_cast<int>(least) + (below(2) == 0 ? 0 : below(static_cast<int>(least) + 2));
+    cache.num_host_blocks = below(4) == 0 ? 0 : below(60);
+    mix.config.preempt = below(5) < 3 ? PreemptionKind::kSwap : PreemptionKind::kRecompute;
+    mix.config.token_budget = below(2) == 0 ? 1 + below(6) : 64;
+    mix.config.watermark = below(3) == 0 ? 0.2 : 0.01;
+    mix.config.num_threads = 1 + below(4);
+    return mix;
+}
+
+int soakFactor() { return std::max(1, qEnvironmentVariableIntValue("KVLAB_SOAK")); }
+
 }  // namespace
 
 class PreemptionTest : public QObject {
     Q_OBJECT
 
   private slots:
-    // Random mixes of requests, arrivals, cancels, priorities, layouts, block sizes, chunk sizes,
-    // pools down to the smallest that holds one sequence, host pools, kinds of preemption.
-    // KVLAB_SOAK multiplies them.
+    // On generated models: without a window, with one that all layers share (blocks are given
+    // back), with one in some layers (it only masks). KVLAB_SOAK multiplies the rounds.
     void noMixChangesABit() {
-        const int factor = std::max(1, qEnvironmentVariableIntValue("KVLAB_SOAK"));
-        int64_t preemptions = 0, swapped_out = 0, recomputed = 0, cancelled = 0, slabs = 0;
-        for (int round = 0; round < 2000 * factor; ++round) {
-            std::mt19937_64 random(static_cast<uint64_t>(round) + 1);
-            const auto below = [&](int n) {
-                return static_cast<int>(random() % static_cast<uint64_t>(n));
-            };
-            std::vector<EngineRequest> requests;
-            std::vector<int> arrivals, cancels;
-            const int num_requests = 1 + below(4);
-            int arrival = 0;
-            for (int i = 0; i < num_requests; ++i) {
-                requests.push_back(requestOf(1 + below(20), 1 + (below(3) == 0 ? below(3) : 0),
-                                             1 + below(9), random()));
-                requests.back().priority = below(3) == 0 ? below(3) : 0;
-                arrivals.push_back(arrival);
-                cancels.push_back(below(8) == 0 ? arrival + below(12) : -1);
-                arrival += below(3) == 0 ? below(4) : 0;
-            }
-            EngineConfig config = roomy();
-            const int block_sizes[] = {1, 2, 3, 4, 7, 16};
-            config.cache.block_size = block_sizes[below(6)];
-            int64_t least = 1;
-            if (below(3) == 0) {
-                config.cache.layout = CacheLayout::kSlab;
-                config.cache.max_len = 29 + below(8);
-                least = config.cache.runBlocks();
-                ++slabs;
-            }
-            for (const EngineRequest& request : requests) {
-                least = std::max(least, Engine::fewestBlocks(request, config.cache));
-            }
-            config.cache.num_blocks =
-                static_cast<int>(least) + (below(2) == 0 ? 0 : below(static_cast<int>(least) + 2));
-            config.cache.num_host_blocks = below(3) == 0 ? 0 : below(40);
-            config.preempt = below(2) == 0 ? PreemptionKind::kSwap : PreemptionKind::kRecompute;
-            config.token_budget = below(2) == 0 ? 1 + below(6) : 64;
-            config.watermark = below(3) == 0 ? 0.2 : 0.01;
-            config.num_threads = 1 + (round % 50 == 0 ? below(3) : 0);
-            std::map<int, Samples> alone;
-            const Played mix = play(config, requests, arrivals, cancels);
-            const std::string wrong = difference(mix, requests, alone);
+        int64_t preemptions = 0, swapped_out = 0, recomputed = 0, left_window = 0;
+        int64_t cancelled = 0, slabs = 0, beams = 0;
+        std::map<int, int> of_threads, of_type;
+        for (int round = 0; round < 2000 * soakFactor(); ++round) {
+            const int window = 1 + round / 4 % 9;
+            std::vector<int> windows;
+            if (round % 4 == 2) windows = {window, window};
+            if (round % 4 == 3) windows = {window, 0};
+            const Mix mix = mixOf(smallest(windows), static_cast<uint64_t>(round) + 1, Limits());
+            const Played played = play(mix);
+            const std::string wrong = difference(mix, played);
             QVERIFY2(
                 wrong.empty(),
                 qPrintable(QString("round %1: %2").arg(round).arg(QString::fromStdString(wrong))));
-            preemptions += mix.preemptions;
-            swapped_out += mix.swapped_out;
-            recomputed += mix.recomputed;
-            for (const auto& [key, sample] : mix.samples) cancelled += sample.cancelled;
+            preemptions += played.preemptions;
+            swapped_out += played.swapped_out;
+            recomputed += played.recomputed;
+            left_window += played.left_window;
+            for (const auto& [request, outcome] : played.outcomes) cancelled += outcome.cancelled;
+            slabs += mix.config.cache.layout == CacheLayout::kSlab;
+            for (const EngineRequest& request : mix.requests) beams += request.num_beams > 1;
+            ++of_threads[mix.config.num_threads];
+            ++of_type[static_cast<int>(mix.config.cache.kv_dtype)];
         }
         qInfo(
-            "%lld preemptions, %lld blocks swapped out, %lld tokens computed again, %lld "
-            "cancelled, %lld slab mixes",
+            "%lld preemptions, %lld blocks swapped out, %lld tokens computed again, %lld blocks "
+            "left a window, %lld cancelled, %lld beam searches, %lld slab mixes",
             static_cast<long long>(preemptions), static_cast<long long>(swapped_out),
-            static_cast<long long>(recomputed), static_cast<long long>(cancelled),
+            static_cast<long long>(recomputed), static_cast<long long>(left_window),
+            static_cast<long long>(cancelled), static_cast<long long>(beams),
             static_cast<long long>(slabs));
         QVERIFY(preemptions > 500 && swapped_out > 500 && recomputed > 500 && cancelled > 50);
+        QVERIFY(left_window > 500 && beams > 200 && slabs > 400);
+        for (const int count : {1, 2, 3, 4}) QVERIFY(of_threads[count] > 300);
+        QCOMPARE(of_type.size(), size_t{4});
+        for (const auto& [type, count] : of_type) QVERIFY(count > 300);
+    }
+
+    // The same on the bundled model. KVLAB_SOAK multiplies the rounds.
+    void noMixChangesABitOfTheBundledModel() {
+        const QString bundled = QStringLiteral(KVLAB_SOURCE_DIR "/assets/model/village.gguf");
+        if (!QFile::exists(bundled)) QSKIP("assets/model/village.gguf is not there");
+        const auto model = loadModel(bundled.toStdString()).weights;
+        Limits limits;
+        limits.vocab_size = model->config.vocab_size;
+        limits.longest_prompt = 40;
+        limits.longest_text = 32;
+        limits.fewest_requests = 3;
+        int64_t preemptions = 0;
+        for (int round = 0; round < 50 * soakFactor(); ++round) {
+            const Mix mix = mixOf(model, static_cast<uint64_t>(round) + 77'000, limits);
+            const Played played = play(mix);
+            const std::string wrong = difference(mix, played);
+            QVERIFY2(
+                wrong.empty(),
+                qPrintable(QString("round %1: %2").arg(round).arg(QString::fromStdString(wrong))));
+            preemptions += played.preemptions;
+        }
+        qInfo("%lld preemptions", static_cast<long long>(preemptions));
+        QVERIFY(preemptions > 20);
+    }
+
+    // 90 tokens through a window of 6 in the smallest pool: 3 blocks of 4, however long the text,
+    // where everything would need 23; and no other block size asks for more than its arithmetic.
+    void aWindowBoundsWhatALongTextHolds() {
+        Mix mix;
+        mix.model = smallest({6, 6});
+        mix.requests = {requestOf(60, 1, 31, 5)};
+        for (const int block_size : {1, 3, 4, 16}) {
+            mix.config = roomy();
+            mix.config.cache.block_size = block_size;
+            mix.config.cache.window = 6;
+            const int most = (5 + block_size - 1) / block_size + 1;
+            QCOMPARE(Engine::fewestBlocks(mix.requests[0], mix.config.cache), int64_t{most});
+            mix.config.cache.num_blocks = most;
+            const Played played = play(mix);
+            const std::string wrong = difference(mix, played);
+            QVERIFY2(wrong.empty(), wrong.c_str());
+            QCOMPARE(played.preemptions, int64_t{0});
+            // Position 90 has no K/V; it would see from 85 on.
+            QCOMPARE(played.left_window, int64_t{(90 + 1 - 6) / block_size});
+        }
+        mix.config.cache.block_size = 4;
+        mix.config.cache.num_blocks = 3;
+        mix.model = smallest({6, 0});  // the second layer sees everything: nothing can be freed
+        QVERIFY_THROWS_EXCEPTION(EngineError, play(mix));
     }
 
     // Samples of one request are in each other's way; with room on the host they come back from

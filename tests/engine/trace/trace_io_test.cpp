@@ -169,21 +169,22 @@ class TraceIoTest : public QObject {
         }
     }
 
-    void versionOneStillOpensAndLaterOnesAreRefused() {
+    void olderVersionsStillOpenAndLaterOnesAreRefused() {
         const QList<QByteArray> records = recordsOf(readAll(path_));
         const QString path = folder_.filePath("version.trace");
-        for (const int version : {1, 3}) {
+        for (const int version : {1, 2, 4}) {
             QList<QByteArray> lines = records;
-            lines[0].replace("\"kvlab_trace\":2", "\"kvlab_trace\":" + QByteArray::number(version));
+            lines[0].replace("\"kvlab_trace\":3", "\"kvlab_trace\":" + QByteArray::number(version));
             QVERIFY(lines[0] != records[0]);
-            if (version == 1) {  // what it did not have
+            if (version < 3) lines[0].replace("\"window\"", "\"z\"");  // what it did not have
+            if (version == 1) {
                 lines[0].replace("\"num_host_blocks\"", "\"x\"").replace("\"layout\"", "\"y\"");
                 for (QByteArray& line : lines) {
                     line.replace("\"attention_ms\"", "\"x\"").replace("\"waiting\":", "\"y\":");
                 }
             }
             writeAll(path, sealed(lines));
-            if (version == 3) {
+            if (version == 4) {
                 QVERIFY_THROWS_EXCEPTION(EngineError, loadTrace(path.toStdString()));
                 continue;
             }

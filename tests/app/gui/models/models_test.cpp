@@ -7,6 +7,7 @@
 #include "app/gui/models/block_table_model.h"
 #include "app/gui/models/sequence_list_model.h"
 #include "app/gui/models/step_list_model.h"
+#include "app/gui/provenance.h"
 #include "tests/support/log_builder.h"
 
 namespace kvlab {
@@ -49,6 +50,8 @@ class ModelsTest : public QObject {
                 {.prompt_len = 40, .num_samples = 2, .num_decode_steps = 3, .num_blocks = 20}),
             false);
         hub.setCursor(hub.log().end());
+        hub.setLog(windowedLog(), false);
+        for (int64_t s = 0; s <= hub.log().numSteps(); ++s) hub.setCursor({s, 0, 0});
         hub.setLog(nullptr, false);
     }
 
@@ -111,6 +114,24 @@ class ModelsTest : public QObject {
         QCOMPARE(text(model, 131, BlockTableModel::kPositions), QString("2,096 to 2,111"));
         hub.lock({});
         QCOMPARE(model.sequence().value, 7);
+    }
+
+    void entriesThatLeftTheWindowSaySo() {
+        RunHub hub;
+        hub.setLog(windowedLog(), false);
+        hub.setCursor(hub.log().end());
+        BlockTableModel model(&hub);
+        QCOMPARE(model.rowCount(), 9);
+        for (const int row : {0, 5}) {
+            QCOMPARE(text(model, row, BlockTableModel::kBlock), QString("left the window"));
+            QCOMPARE(text(model, row, BlockTableModel::kRefCount), noData());
+            QCOMPARE(text(model, row, BlockTableModel::kFilled), noData());
+            QVERIFY(!model.blockAt(row).valid());
+        }
+        QVERIFY(model.blockAt(6).valid());
+        QCOMPARE(text(model, 6, BlockTableModel::kFilled), QString("16 of 16"));
+        SequenceListModel sequences(&hub);
+        QCOMPARE(text(sequences, 0, SequenceListModel::kBlocks), QString("3"));
     }
 
     void inactiveModelsFollowNothingAndCatchUp() {

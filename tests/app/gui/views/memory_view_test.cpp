@@ -22,6 +22,7 @@ class MemoryViewTest : public QObject {
     void partialRepaintEqualsFullRepaint();
     void selectionShowsInThePicture();
     void emptyStateIsASentence();
+    void entriesThatLeftTheWindowAreEmptyPlaces();
     void copyFillsTheTarget();
     void scaleMagnifiesEverything();
     void framesAreCheap();
@@ -153,6 +154,33 @@ void MemoryViewTest::emptyStateIsASentence() {
     }
     QVERIFY(dark > 100);
     QVERIFY(view.selectionAt({300, 150}).empty());
+}
+
+// Every moment of a run with a sliding window paints; a place whose block left names its sequence
+// and no block, and is painted otherwise than one on the host.
+void MemoryViewTest::entriesThatLeftTheWindowAreEmptyPlaces() {
+    hub_->setLog(windowedLog(), false);
+    for (Cursor at = hub_->log().begin(); at < hub_->log().end(); at = hub_->log().nextEntry(at)) {
+        hub_->setCursor(at);
+        QVERIFY(!view_->grab().isNull());
+    }
+    hub_->setCursor(hub_->log().end());
+    const BlockTableRow& row = view_->scene().layout.tables.rows()[1];
+    const auto left = std::find_if(row.cells.begin(), row.cells.end(),
+                                   [](const BlockTableCell& cell) { return cell.block_idx < 6; });
+    QVERIFY(left != row.cells.end());
+    const Selection selection = view_->selectionAt(left->rect.center());
+    QCOMPARE(selection.sequence, std::optional<SequenceId>(SequenceId(1)));
+    QVERIFY(!selection.block);
+    const QImage image = view_->grab().toImage();
+    const QColor inside = image.pixelColor(left->rect.center().toPoint());
+    const QColor beside = image.pixelColor((left->rect.topLeft() - QPointF(2, 2)).toPoint());
+    QCOMPARE(inside, beside);  // nothing stands in it
+    Selection whole;
+    whole.sequence = SequenceId(0);
+    whole.position = 3;  // in a block that has left
+    hub_->lock(whole);
+    QVERIFY(!view_->grab().isNull());
 }
 
 void MemoryViewTest::copyFillsTheTarget() {
