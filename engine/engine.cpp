@@ -438,6 +438,7 @@ struct Engine::Impl {
         state.num_preemptions = scheduler.numPreemptions();
         state.num_swapped_out = cache.numSwappedOut();
         state.num_swapped_in = cache.numSwappedIn();
+        state.counts = recount(state);
         return state;
     }
 

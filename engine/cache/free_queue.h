@@ -25,6 +25,13 @@ class FreeQueue {
         previous_.assign(static_cast<size_t>(capacity), kOutside);
         for (int id = 0; id < capacity; ++id) pushBack(IdType(id));
     }
+    // Holds none of them.
+    static FreeQueue withoutAny(int capacity) {
+        FreeQueue queue;
+        queue.next_.assign(static_cast<size_t>(capacity), kOutside);
+        queue.previous_.assign(static_cast<size_t>(capacity), kOutside);
+        return queue;
+    }
 
     size_t size() const { return size_; }
     bool empty() const { return size_ == 0; }

@@ -2,6 +2,7 @@
 #include "engine/trace/run_log.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/error.h"
 
@@ -40,7 +41,7 @@ void RunLog::append(std::shared_ptr<const StepTrace> step) {
                                                    std::to_string(numSteps() - 1));
     }
     const bool is_keyframe = numSteps() % kKeyframeInterval == 0;
-    if (is_keyframe) keyframes_.push_back(last_);
+    if (is_keyframe) keyframes_.push_back(makeKeyframe());
     int64_t entries = 0;
     try {
         for (const Event& event : step->events) {
@@ -49,7 +50,7 @@ void RunLog::append(std::shared_ptr<const StepTrace> step) {
         }
     } catch (...) {
         // The state was changed in place, without a copy for each step: fold it again.
-        last_ = keyframes_.back();
+        last_ = restored(keyframes_.back(), last_.sequences);
         const int64_t keyframe = static_cast<int64_t>(keyframes_.size()) - 1;
         applyRange(*this, last_, {keyframe * kKeyframeInterval, 0, 0}, end());
         if (is_keyframe) keyframes_.pop_back();
@@ -59,6 +60,94 @@ void RunLog::append(std::shared_ptr<const StepTrace> step) {
     entries_before_.push_back(entries_before_.back() + entries);
     for (const auto& [token, text] : step->new_pieces) pieces_.emplace(token, text);
     steps_.push_back(std::move(step));
+}
+
+template <class IdType>
+RunLog::PackedPool RunLog::packed(const std::vector<BlockState>& blocks,
+                                  const FreeQueue<IdType>& free_queue) {
+    PackedPool pool;
+    pool.num_blocks = static_cast<int>(blocks.size());
+    for (size_t id = 0; id < blocks.size(); ++id) {
+        if (blocks[id] != BlockState())
+            pool.in_use.emplace_back(static_cast<int32_t>(id), blocks[id]);
+    }
+    for (const IdType id : free_queue) {
+        if (!pool.free_runs.empty() &&
+            pool.free_runs.back().first + pool.free_runs.back().second == id.value) {
+            ++pool.free_runs.back().second;
+        } else {
+            pool.free_runs.emplace_back(id.value, 1);
+        }
+    }
+    pool.in_use.shrink_to_fit();
+    pool.free_runs.shrink_to_fit();
+    return pool;
+}
+
+template <class IdType>
+void RunLog::unpack(const PackedPool& pool,
+                    std::vector<BlockState>& blocks,
+                    FreeQueue<IdType>& free_queue) {
+    blocks.assign(static_cast<size_t>(pool.num_blocks), BlockState());
+    for (const auto& [id, block] : pool.in_use) blocks[static_cast<size_t>(id)] = block;
+    free_queue = FreeQueue<IdType>::withoutAny(pool.num_blocks);
+    for (const auto& [first, length] : pool.free_runs) {
+        for (int32_t i = 0; i < length; ++i) free_queue.pushBack(IdType(first + i));
+    }
+}
+
+RunLog::Keyframe RunLog::makeKeyframe() {
+    Keyframe keyframe;
+    keyframe.pool = packed(last_.blocks, last_.free_queue);
+    keyframe.host_pool = packed(last_.host_blocks, last_.host_free_queue);
+    keyframe.num_sequences = last_.sequences.size();
+    // The rest, without a copy of what is large.
+    CacheState large;
+    const auto swapLarge = [&] {
+        large.blocks.swap(last_.blocks);
+        large.host_blocks.swap(last_.host_blocks);
+        large.sequences.swap(last_.sequences);
+        std::swap(large.free_queue, last_.free_queue);
+        std::swap(large.host_free_queue, last_.host_free_queue);
+    };
+    swapLarge();
+    keyframe.rest = last_;
+    swapLarge();
+    for (const SequenceState& sequence : last_.sequences) {
+        if (!sequence.removed) keyframe.rest.sequences.push_back(sequence);
+    }
+    return keyframe;
+}
+
+CacheState RunLog::restored(const Keyframe& keyframe, const std::vector<SequenceState>& latest) {
+    CacheState state = keyframe.rest;
+    unpack(keyframe.pool, state.blocks, state.free_queue);
+    unpack(keyframe.host_pool, state.host_blocks, state.host_free_queue);
+    state.sequences.assign(latest.begin(),
+                           latest.begin() + static_cast<std::ptrdiff_t>(keyframe.num_sequences));
+    for (const SequenceState& sequence : keyframe.rest.sequences) {
+        state.sequences[static_cast<size_t>(sequence.id.value)] = sequence;
+    }
+    return state;
+}
+
+int64_t RunLog::keyframeBytes() const {
+    const auto bytes = [](const auto& values) {
+        return static_cast<int64_t>(values.capacity() * sizeof(values[0]));
+    };
+    constexpr size_t kNodeBytes = sizeof(std::pair<RequestId, WaitingRequest>) + 4 * sizeof(void*);
+    int64_t sum = bytes(keyframes_);
+    for (const Keyframe& keyframe : keyframes_) {
+        for (const PackedPool* pool : {&keyframe.pool, &keyframe.host_pool}) {
+            sum += bytes(pool->in_use) + bytes(pool->free_runs);
+        }
+        sum += bytes(keyframe.rest.sequences);
+        for (const SequenceState& sequence : keyframe.rest.sequences) {
+            sum += bytes(sequence.tokens) + bytes(sequence.table) + bytes(sequence.host_table);
+        }
+        sum += static_cast<int64_t>(keyframe.rest.waiting.size() * kNodeBytes);
+    }
+    return sum;
 }
 
 const std::string& RunLog::piece(TokenId token) const {
@@ -133,7 +222,7 @@ CacheState RunLog::stateAt(Cursor at) const {
     at = clamp(at);
     if (at == end()) return last_;
     const int64_t keyframe = at.step / kKeyframeInterval;
-    CacheState state = keyframes_[static_cast<size_t>(keyframe)];
+    CacheState state = restored(keyframes_[static_cast<size_t>(keyframe)], last_.sequences);
     applyRange(*this, state, {keyframe * kKeyframeInterval, 0, 0}, at);
     return state;
 }

@@ -21,7 +21,10 @@ struct Cursor {
     auto operator<=>(const Cursor&) const = default;
 };
 
-// The growing log of one run with keyframes of its fold, at most kKeyframeInterval steps apart. Not
+// The growing log of one run with keyframes of its fold, at most kKeyframeInterval steps apart.
+// What a keyframe holds depends on what is in use, not on the size of the pool or the length of the
+// run: the blocks that are not free, the free queue as runs of neighbours, and the sequences that
+// have not left. Those that have, whose texts no longer change, stand once in the last state. Not
 // thread-safe: each reader (the window, a command) owns one and appends the steps it receives.
 class RunLog {
   public:
@@ -62,11 +65,36 @@ class RunLog {
         return accounts_[static_cast<size_t>(step)];
     }
 
+    int64_t keyframeBytes() const;  // memory of all keyframes
+
   private:
+    // A pool whose blocks are mostly free.
+    struct PackedPool {
+        int num_blocks = 0;
+        std::vector<std::pair<int32_t, BlockState>> in_use;  // by block id
+        std::vector<std::pair<int32_t, int32_t>> free_runs;  // first block and length, in turn
+    };
+    struct Keyframe {
+        PackedPool pool, host_pool;
+        size_t num_sequences = 0;
+        CacheState rest;  // without pools; of its sequences those that had not left
+    };
+    template <class IdType>
+    static PackedPool packed(const std::vector<BlockState>& blocks,
+                             const FreeQueue<IdType>& free_queue);
+    template <class IdType>
+    static void unpack(const PackedPool& pool,
+                       std::vector<BlockState>& blocks,
+                       FreeQueue<IdType>& free_queue);
+    // Of last_, which is as it was afterwards.
+    Keyframe makeKeyframe();
+    // The whole state; `latest` has the sequences that had left.
+    static CacheState restored(const Keyframe& keyframe, const std::vector<SequenceState>& latest);
+
     RunInfo info_;
     std::vector<std::shared_ptr<const StepTrace>> steps_;
     std::vector<int64_t> entries_before_;  // [num_steps + 1]
-    std::vector<CacheState> keyframes_;    // before step i * kKeyframeInterval
+    std::vector<Keyframe> keyframes_;      // before step i * kKeyframeInterval
     std::vector<PoolAccount> accounts_;
     std::unordered_map<TokenId, std::string> pieces_;
     CacheState last_;

@@ -30,6 +30,48 @@ BlockState& blockOf(CacheState& state, BlockId id) {
     return state.blocks[static_cast<size_t>(id.value)];
 }
 
+// What a block adds to the counts.
+void addBlock(PoolCounts& counts, const BlockState& block, int sign) {
+    if (block.ref_count > 0) {
+        counts.active_blocks += sign;
+        counts.tokens_held += sign * block.num_filled;
+        if (block.ref_count > 1) counts.shared_blocks += sign;
+    } else if (block.index_count > 0) {
+        counts.cached_blocks += sign;
+    } else {
+        counts.free_blocks += sign;
+    }
+}
+
+// Written slots of logical block idx.
+int filledOf(const SequenceState& sequence, size_t idx, int block_size) {
+    const int64_t here = sequence.kv_len - static_cast<int64_t>(idx) * block_size;
+    return static_cast<int>(std::clamp<int64_t>(here, 0, block_size));
+}
+
+// A block that is being changed: the counts follow when it goes out of scope.
+class BlockChange {
+  public:
+    BlockChange(CacheState& state, BlockId id) : counts_(state.counts), block_(blockOf(state, id)) {
+        addBlock(counts_, block_, -1);
+    }
+    ~BlockChange() { addBlock(counts_, block_, +1); }
+    BlockChange(const BlockChange&) = delete;
+    BlockChange& operator=(const BlockChange&) = delete;
+    BlockState* operator->() { return &block_; }
+    BlockState& operator*() { return block_; }
+
+  private:
+    PoolCounts& counts_;
+    BlockState& block_;
+};
+
+// An entry of a table came to name a block on the device (+1), or no longer does (-1).
+void countEntry(CacheState& state, const SequenceState& sequence, size_t idx, int sign) {
+    state.counts.blocks_unshared += sign;
+    state.counts.tokens_unshared += sign * filledOf(sequence, idx, state.block_size);
+}
+
 void takeFromFreeQueue(CacheState& state, BlockId id) {
     const BlockState& block = blockOf(state, id);
     require(block.ref_count == 0 && block.index_count == 0,
@@ -73,10 +115,10 @@ std::vector<SequenceState*> swappedHolders(CacheState& state,
 }
 
 void dropReference(CacheState& state, BlockId id) {
-    BlockState& block = blockOf(state, id);
-    require(block.ref_count > 0, "a block was released that nobody holds");
-    if (--block.ref_count == 0 && block.index_count == 0) {
-        block.num_filled = 0;
+    BlockChange block(state, id);
+    require(block->ref_count > 0, "a block was released that nobody holds");
+    if (--block->ref_count == 0 && block->index_count == 0) {
+        block->num_filled = 0;
         state.free_queue.pushBack(id);
     }
 }
@@ -107,8 +149,9 @@ struct Applier {
         SequenceState child = runningOf(state, e.parent[i]);
         child.id = e.child[i];
         child.sample_idx = e.sample_idx[i];
-        for (const BlockId block : child.table) {
-            if (block.valid()) ++blockOf(state, block).ref_count;
+        for (size_t idx = static_cast<size_t>(child.num_left); idx < child.table.size(); ++idx) {
+            ++BlockChange(state, child.table[idx])->ref_count;
+            countEntry(state, child, idx, +1);
         }
         addSequence(state, e.child[i]) = std::move(child);
     }
@@ -118,8 +161,9 @@ struct Applier {
         require(e.block_idx[i] >= 0 && static_cast<size_t>(e.block_idx[i]) == sequence.table.size(),
                 "a block was not appended at the end of its table");
         takeFromFreeQueue(state, e.block[i]);
-        blockOf(state, e.block[i]).ref_count = 1;
+        BlockChange(state, e.block[i])->ref_count = 1;
         sequence.table.push_back(e.block[i]);
+        countEntry(state, sequence, sequence.table.size() - 1, +1);
     }
 
     void operator()(const BlocksCopied& e) const {
@@ -133,9 +177,7 @@ struct Applier {
         require(e.num_slots[i] >= 0 && e.num_slots[i] <= source.num_filled,
                 "a copy covers slots that were never written");
         takeFromFreeQueue(state, e.target[i]);
-        BlockState& target = blockOf(state, e.target[i]);
-        target.ref_count = 1;
-        target.num_filled = e.num_slots[i];
+        *BlockChange(state, e.target[i]) = {1, 0, e.num_slots[i]};
         sequence.table[block_idx] = e.target[i];
         dropReference(state, e.source[i]);
         ++state.num_copy_on_write;
@@ -153,12 +195,13 @@ struct Applier {
                 "a token was written past the block table");
         for (int64_t block_idx = first / state.block_size; block_idx * state.block_size < end;
              ++block_idx) {
-            BlockState& block = blockOf(state, sequence.table[static_cast<size_t>(block_idx)]);
-            require(block.ref_count == 1, "a shared block was written");
-            block.num_filled = static_cast<int>(
+            BlockChange block(state, sequence.table[static_cast<size_t>(block_idx)]);
+            require(block->ref_count == 1, "a shared block was written");
+            block->num_filled = static_cast<int>(
                 std::min<int64_t>(state.block_size, end - block_idx * state.block_size));
         }
         sequence.kv_len = static_cast<int>(end);
+        state.counts.tokens_unshared += end - first;
     }
 
     void operator()(const TokensSampled& e) const {
@@ -177,6 +220,7 @@ struct Applier {
         require(!sequence.table.empty() && sequence.table.back() == e.block[i] &&
                     int64_t{e.block_idx[i]} + 1 == static_cast<int64_t>(sequence.table.size()),
                 "a block was released that is not the last of its table");
+        countEntry(state, sequence, sequence.table.size() - 1, -1);
         popEntry(sequence);
         dropReference(state, e.block[i]);
     }
@@ -205,6 +249,7 @@ struct Applier {
         require(block.ref_count > 0, "a host block was released that nobody holds");
         if (--block.ref_count == 0) {
             block.num_filled = 0;
+            --state.counts.host_used_blocks;
             state.host_free_queue.pushBack(e.host_block[i]);
         }
     }
@@ -218,6 +263,7 @@ struct Applier {
                     sequence.table[static_cast<size_t>(e.block_idx[i])] == e.block[i],
                 "a block left the window that is not the first of its table, full, or that is the "
                 "last");
+        countEntry(state, sequence, static_cast<size_t>(sequence.num_left), -1);
         sequence.table[static_cast<size_t>(sequence.num_left++)] = BlockId();
         dropReference(state, e.block[i]);
     }
@@ -231,12 +277,13 @@ struct Applier {
                     count <= static_cast<int64_t>(target.table.size()) * state.block_size,
                 "tokens were copied that are not there, or where there is no room");
         for (int64_t block_idx = 0; block_idx * state.block_size < count; ++block_idx) {
-            BlockState& block = blockOf(state, target.table[static_cast<size_t>(block_idx)]);
-            require(block.ref_count == 1, "a shared block was written");
-            block.num_filled = static_cast<int>(
+            BlockChange block(state, target.table[static_cast<size_t>(block_idx)]);
+            require(block->ref_count == 1, "a shared block was written");
+            block->num_filled = static_cast<int>(
                 std::min<int64_t>(state.block_size, count - block_idx * state.block_size));
         }
         target.kv_len = static_cast<int>(count);
+        state.counts.tokens_unshared += count;
     }
 
     void operator()(const SequencesPreempted& e) const {
@@ -253,7 +300,7 @@ struct Applier {
     }
 
     void operator()(const BlocksSwappedOut& e) const {
-        BlockState& block = blockOf(state, e.block[i]);
+        const BlockState block = blockOf(state, e.block[i]);
         BlockState& host = hostBlockOf(state, e.host_block[i]);
         const size_t block_idx = static_cast<size_t>(e.block_idx[i]);
         const auto holders = swappedHolders(
@@ -262,13 +309,15 @@ struct Applier {
         require(state.host_free_queue.contains(e.host_block[i]), "a host block is not free");
         state.host_free_queue.remove(e.host_block[i]);
         host = {block.ref_count, 0, block.num_filled};
+        ++state.counts.host_used_blocks;
         for (SequenceState* sequence : holders) {
+            countEntry(state, *sequence, block_idx, -1);
             if (sequence->host_table.empty()) sequence->host_table.resize(sequence->table.size());
             sequence->host_table[block_idx] = e.host_block[i];
             sequence->table[block_idx] = BlockId();
             ++sequence->num_on_host;
         }
-        block.ref_count = 1;
+        BlockChange(state, e.block[i])->ref_count = 1;
         dropReference(state, e.block[i]);
         ++state.num_swapped_out;
     }
@@ -281,8 +330,10 @@ struct Applier {
                 return s.num_on_host > 0 && s.host_table[block_idx] == e.host_block[i];
             });
         takeFromFreeQueue(state, e.block[i]);
-        blockOf(state, e.block[i]) = {host.ref_count, 0, host.num_filled};
+        *BlockChange(state, e.block[i]) = {host.ref_count, 0, host.num_filled};
+        --state.counts.host_used_blocks;
         for (SequenceState* sequence : holders) {
+            countEntry(state, *sequence, block_idx, +1);
             sequence->table[block_idx] = e.block[i];
             sequence->host_table[block_idx] = HostBlockId();
             if (--sequence->num_on_host == 0) sequence->host_table.clear();
@@ -331,6 +382,7 @@ CacheState initialState(const CacheConfig& config) {
     state.free_queue = FreeQueue<BlockId>(config.num_blocks);
     state.host_blocks.resize(static_cast<size_t>(config.num_host_blocks));
     state.host_free_queue = FreeQueue<HostBlockId>(config.num_host_blocks);
+    state.counts.free_blocks = config.num_blocks;
     return state;
 }
 
@@ -344,12 +396,6 @@ void apply(CacheState& state, const Event& event) {
 }
 
 namespace {
-
-// Written slots of logical block idx.
-int filledOf(const SequenceState& sequence, size_t idx, int block_size) {
-    const int64_t here = sequence.kv_len - static_cast<int64_t>(idx) * block_size;
-    return static_cast<int>(std::clamp<int64_t>(here, 0, block_size));
-}
 
 // What the tables say of one pool: who holds each block and how far it is written.
 struct Holders {
@@ -383,40 +429,38 @@ struct Holders {
 
 }  // namespace
 
+PoolCounts recount(const CacheState& state) {
+    PoolCounts counts;
+    for (const BlockState& block : state.blocks) addBlock(counts, block, +1);
+    for (const BlockState& block : state.host_blocks)
+        counts.host_used_blocks += block.ref_count > 0;
+    for (const SequenceState& sequence : state.sequences) {
+        for (size_t idx = 0; idx < sequence.table.size(); ++idx) {
+            if (!sequence.table[idx].valid()) continue;
+            ++counts.blocks_unshared;
+            counts.tokens_unshared += filledOf(sequence, idx, state.block_size);
+        }
+    }
+    return counts;
+}
+
 PoolAccount accountOf(const CacheState& state) {
+    const PoolCounts& counts = state.counts;
     PoolAccount account;
     account.total_blocks = static_cast<int64_t>(state.blocks.size());
-    for (const BlockState& block : state.blocks) {
-        if (block.ref_count > 0) {
-            ++account.active_blocks;
-            account.tokens_held += block.num_filled;
-            if (block.ref_count > 1) ++account.shared_blocks;
-        } else if (block.index_count > 0) {
-            ++account.cached_blocks;
-        } else {
-            ++account.free_blocks;
-        }
-    }
-    account.slots_allocated = account.active_blocks * state.block_size;
-    account.slots_unused = account.slots_allocated - account.tokens_held;
-    for (const SequenceState& sequence : state.sequences) {
-        account.tokens_unshared += sequence.kv_len;
-        account.tokens_unshared -= int64_t{sequence.num_left} * state.block_size;
-        account.blocks_unshared += sequence.numHeld();
-        if (sequence.num_on_host == 0) continue;
-        account.blocks_unshared -= sequence.num_on_host;
-        for (size_t idx = 0; idx < sequence.table.size(); ++idx) {
-            if (sequence.host_table[idx].valid()) {
-                account.tokens_unshared -= filledOf(sequence, idx, state.block_size);
-            }
-        }
-    }
+    account.free_blocks = counts.free_blocks;
+    account.cached_blocks = counts.cached_blocks;
+    account.active_blocks = counts.active_blocks;
+    account.shared_blocks = counts.shared_blocks;
+    account.tokens_held = counts.tokens_held;
+    account.slots_allocated = counts.active_blocks * state.block_size;
+    account.slots_unused = account.slots_allocated - counts.tokens_held;
+    account.tokens_unshared = counts.tokens_unshared;
+    account.blocks_unshared = counts.blocks_unshared;
     account.copy_on_write = state.num_copy_on_write;
     account.host_total_blocks = static_cast<int64_t>(state.host_blocks.size());
+    account.host_used_blocks = counts.host_used_blocks;
     account.host_free_blocks = static_cast<int64_t>(state.host_free_queue.size());
-    for (const BlockState& block : state.host_blocks) {
-        account.host_used_blocks += block.ref_count > 0;
-    }
     account.preemptions = state.num_preemptions;
     account.swapped_out = state.num_swapped_out;
     account.swapped_in = state.num_swapped_in;
@@ -424,6 +468,7 @@ PoolAccount accountOf(const CacheState& state) {
 }
 
 std::string checkInvariants(const CacheState& state) {
+    if (!(state.counts == recount(state))) return "the running counts differ from a recount";
     const PoolAccount account = accountOf(state);
     if (account.free_blocks + account.cached_blocks + account.active_blocks !=
         account.total_blocks) {

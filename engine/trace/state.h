@@ -64,6 +64,20 @@ struct WaitingRequest {
     bool operator==(const WaitingRequest&) const = default;
 };
 
+// What the fold counts as it goes, so that an account costs nothing however large the pool is;
+// recount() says the same by looking at every block and table.
+struct PoolCounts {
+    int64_t free_blocks = 0;
+    int64_t cached_blocks = 0;
+    int64_t active_blocks = 0;
+    int64_t shared_blocks = 0;
+    int64_t tokens_held = 0;
+    int64_t tokens_unshared = 0;
+    int64_t blocks_unshared = 0;
+    int64_t host_used_blocks = 0;
+    bool operator==(const PoolCounts&) const = default;
+};
+
 struct CacheState {
     int block_size = 0;
     std::vector<BlockState> blocks;        // by block id
@@ -76,6 +90,7 @@ struct CacheState {
     int64_t num_preemptions = 0;    // of running sequences
     int64_t num_swapped_out = 0;    // blocks moved to the host so far
     int64_t num_swapped_in = 0;     // blocks moved back so far
+    PoolCounts counts;
     bool operator==(const CacheState&) const = default;
 };
 
@@ -110,9 +125,10 @@ struct PoolAccount {
     bool operator==(const PoolAccount&) const = default;
 };
 PoolAccount accountOf(const CacheState& state);
+PoolCounts recount(const CacheState& state);
 
-// Every invariant of DESIGN.md section 3; "" when all hold, else one sentence that names the first
-// broken one.
+// Every invariant of DESIGN.md section 3, and the counts against a recount; "" when all hold, else
+// one sentence that names the first broken one.
 std::string checkInvariants(const CacheState& state);
 
 }  // namespace kvlab

@@ -97,6 +97,25 @@ void traceSeeds(const fs::path& folder) {
     }
 }
 
+// As many blocks as a header may claim, and steps in which nothing happens: reading them must take
+// no time for the blocks.
+void hugePoolSeed(const fs::path& folder) {
+    RunInfo info;
+    info.model = tinyConfig();
+    info.cache.num_blocks = 4'194'304;
+    const fs::path path = folder / "sealed";
+    {
+        TraceWriter writer(path, info);
+        for (StepTrace step; step.step < 25; ++step.step) writer.append(step);
+        writer.finish();
+    }
+    std::string records;
+    std::istringstream lines(readFile(path));
+    for (std::string line; std::getline(lines, line);) records += line.substr(17) + "\n";
+    writeFile(folder / "huge-pool", records);
+    fs::remove(path);
+}
+
 void requestSeeds(const fs::path& folder) {
     writeFile(folder / "fields",
               R"({"arrival_ms": 0, "prompt": "The br\u00e4ss key", "max_tokens": 64})"
@@ -136,6 +155,7 @@ int main(int argc, char** argv) {
         };
         modelSeeds(folder("gguf"));
         traceSeeds(folder("trace"));
+        hugePoolSeed(folder("trace"));
         requestSeeds(folder("request"));
         textSeeds(folder("tokenizer"));
     } catch (const std::exception& error) {

@@ -86,6 +86,40 @@ class RunLogTest : public QObject {
         QVERIFY(walked == log.lastState());
     }
 
+    // Hundreds of requests of 500 tokens, a few at a time: keyframes hold the few, not the
+    // hundreds, and a jump back still finds the texts of those that have left.
+    void keyframesDoNotGrowWithTheRun() {
+        ModelConfig model = tinyConfig(1, 2, 1, 4);
+        EngineConfig config;
+        config.cache.block_size = 16;
+        config.cache.num_blocks = 140;
+        Engine engine(model, config, AccountingOptions{});
+        for (int i = 0; i < 600; ++i) {
+            EngineRequest request;
+            request.prompt.assign(500, TokenId(i));
+            request.max_tokens = 6;
+            engine.submit(request);
+        }
+        RunInfo info;
+        info.cache = engine.config().cache;
+        RunLog log(info);
+        std::vector<CacheState> states;  // before every 100th step
+        for (;;) {
+            if (log.numSteps() % 100 == 0) states.push_back(log.lastState());
+            const auto step = engine.step();
+            if (!step) break;
+            log.append(step);
+        }
+        QVERIFY(log.numSteps() > 2 * RunLog::kKeyframeInterval);
+        const int64_t num_keyframes = 1 + (log.numSteps() - 1) / RunLog::kKeyframeInterval;
+        // At most 4 of them run: 2 KiB of text each; 600 have 20 bytes each in the queue of the
+        // first.
+        QVERIFY(log.keyframeBytes() < num_keyframes * 16 * 1024 + 600 * 100);
+        for (size_t i = 0; i < states.size(); ++i) {
+            QVERIFY(log.stateAt({static_cast<int64_t>(i) * 100, 0, 0}) == states[i]);
+        }
+    }
+
     void stepsHaveAccounts() {
         const RunLog log = realLog();
         for (int64_t step = 0; step < log.numSteps(); step += 37) {
@@ -117,6 +151,7 @@ class RunLogTest : public QObject {
             {BlocksCopied{{a}, {0}, {BlockId(0)}, {BlockId(1)}, {0}}},      // not shared
             {SequencesRemoved{{a}}},                                        // still holds a block
             {SequencesForked{{a}, {SequenceId(2)}, {1}}},                   // ids skip one
+            {BlocksLeftWindow{{a}, {0}, {BlockId(0)}}},                     // the last one
             {SequencesFinished{{SequenceId(5)}, {FinishReason::kLength}}},  // never started
         };
         for (const std::vector<Event>& events : wrong) {

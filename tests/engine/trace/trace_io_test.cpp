@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "engine/error.h"
+#include "engine/session/session.h"
 #include "tests/support/tiny_model.h"
 
 using namespace kvlab;
@@ -167,6 +168,59 @@ class TraceIoTest : public QObject {
             const LoadedTrace loaded = loadTrace(hostile.toStdString());
             QVERIFY(checkInvariants(loaded.log->lastState()).empty());
         }
+    }
+
+    // Two records in a file of a few hundred kilobytes can ask for as many blocks as a pool may
+    // have. What a step costs must not depend on them, neither in time (counting 4 million blocks
+    // after each of these steps would take minutes) nor in memory (as would a copy of them every
+    // 256).
+    void stepsCostNothingInAHugePool() {
+        const QString path = folder_.filePath("huge.trace");
+        RunInfo info = loadTrace(path_.toStdString()).log->info();
+        info.cache.num_blocks = info.cache.num_host_blocks = 4'194'304;
+        TraceWriter writer(path.toStdString(), info);
+        for (const auto& step : steps_) writer.append(*step);
+        StepTrace empty;
+        for (empty.step = static_cast<int64_t>(steps_.size()); empty.step < 6000; ++empty.step) {
+            writer.append(empty);
+        }
+        writer.finish();
+        const LoadedTrace trace = loadTrace(path.toStdString());
+        QVERIFY2(trace.complete, trace.damage.c_str());
+        QCOMPARE(trace.log->numSteps(), int64_t{6000});
+        QVERIFY(trace.log->keyframeBytes() < trace.num_bytes);
+        const PoolAccount account = trace.log->accountAfter(5999);
+        QCOMPARE(account.total_blocks, int64_t{4'194'304});
+        QVERIFY(account.active_blocks > 0);
+        QVERIFY(trace.log->lastState().counts == recount(trace.log->lastState()));
+    }
+
+    // Eight samples of the bundled model, long enough for several keyframes.
+    void eightSequencesTakeAtMostFourKibibytesAStep() {
+        const QString bundled = QStringLiteral(KVLAB_SOURCE_DIR "/assets/model/village.gguf");
+        if (!QFile::exists(bundled)) QSKIP("assets/model/village.gguf is not there");
+        const QString path = folder_.filePath("eight.trace");
+        RunConfig config;
+        config.model_path = bundled.toStdString();
+        config.trace_path = path.toStdString();
+        config.requests.resize(1);
+        config.requests[0].prompt_num_tokens = 200;
+        config.requests[0].num_samples = 8;
+        config.requests[0].max_tokens = 700;
+        config.requests[0].ignore_eos = true;
+        config.requests[0].sampling.temperature = 1.f;
+        const RunResult result = runToEnd(config);
+        QCOMPARE(result.texts.size(), size_t{8});
+        const LoadedTrace trace = loadTrace(config.trace_path);
+        QVERIFY2(trace.complete, trace.damage.c_str());
+        const int64_t steps = trace.log->numSteps();
+        QVERIFY(steps > 2 * RunLog::kKeyframeInterval);
+        const int64_t keyframes = trace.log->keyframeBytes();
+        qInfo("%lld steps: %lld bytes a step in the file, %lld in keyframes",
+              static_cast<long long>(steps), static_cast<long long>(trace.num_bytes / steps),
+              static_cast<long long>(keyframes / steps));
+        QVERIFY(keyframes > 0);
+        QVERIFY(trace.num_bytes + keyframes <= 4096 * steps);
     }
 
     void olderVersionsStillOpenAndLaterOnesAreRefused() {
