@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "engine/scheduling/scheduler.h"
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <tuple>
+
 #include <QTest>
 
 #include "engine/engine.h"
 #include "engine/error.h"
+#include "engine/trace/state.h"
 
 using namespace kvlab;
 
@@ -50,6 +58,251 @@ std::vector<Told> toldIn(const StepTrace& step) {
         }
     }
     return all;
+}
+
+// What the rules say about a step, worked out from the log, the folded state and the requests that
+// were submitted; of the scheduler it knows nothing.
+class Referee {
+  public:
+    Referee(const EngineConfig& config, const ModelConfig& model)
+        : config_(config), window_(model.uniformWindow()), state_(initialState(config.cache)) {}
+
+    // Blocks that one sequence of it needs at the least.
+    int64_t fewest(const EngineRequest& request) const {
+        const CacheConfig& cache = config_.cache;
+        const auto up = [&](int64_t tokens) {
+            return (tokens + cache.block_size - 1) / cache.block_size;
+        };
+        if (cache.layout == CacheLayout::kSlab) return up(cache.max_len);
+        const int64_t all =
+            up(static_cast<int64_t>(request.prompt.size()) + request.max_tokens - 1);
+        return window_ > 0 ? std::min(all, up(std::max(window_, 2) - 1) + 1) : all;
+    }
+    void submitted(const EngineRequest& request) { requests_.push_back({request, false}); }
+    void cancelled(int request) {
+        if (request < static_cast<int>(requests_.size())) {
+            requests_[static_cast<size_t>(request)].cancelled = true;
+        }
+    }
+    const CacheState& state() const { return state_; }
+
+    // "" or the rule that the step broke.
+    std::string judge(const StepTrace& step) {
+        std::map<int, size_t> decoding;  // sequence → its tokens before the step
+        for (const SequenceState& s : state_.sequences) {
+            if (runs(s) && s.kv_len + 1 == static_cast<int>(s.tokens.size()) &&
+                static_cast<int>(s.tokens.size()) > s.prompt_len &&
+                recomputing_.count(s.id.value) == 0) {
+                decoding[s.id.value] = s.tokens.size();
+            }
+        }
+        int64_t written = 0;
+        for (const Event& event : step.events) {
+            if (const auto* preempted = std::get_if<SequencesPreempted>(&event)) {
+                for (size_t i = 0; i < preempted->sequence.size(); ++i) {
+                    const int id = preempted->sequence[i].value;
+                    decoding.erase(id);  // it may even come back in the same step
+                    if (preempted->kind[i] == PreemptionKind::kRecompute) recomputing_.insert(id);
+                }
+            } else if (const auto* sampled = std::get_if<TokensSampled>(&event)) {
+                for (const SequenceId id : sampled->sequence) recomputing_.erase(id.value);
+            }
+            for (int i = 0; i < numEntries(event); ++i) {
+                const std::string broken = judgeEntry(event, static_cast<size_t>(i));
+                if (!broken.empty()) return broken;
+                applyEntry(state_, event, i);
+                const auto* write = std::get_if<TokensWritten>(&event);
+                if (write) written += write->num_tokens[static_cast<size_t>(i)];
+            }
+        }
+        const StepStats& stats = step.stats;
+        if (written != stats.num_prefill_tokens + stats.num_decode_tokens) {
+            return "another number of tokens was written than planned";
+        }
+        if (stats.num_prefill_tokens >
+            std::max(0, config_.token_budget - stats.num_decode_tokens)) {
+            return "prompts took more than decode rows left of the token budget";
+        }
+        for (const auto& [id, num_tokens] : decoding) {
+            const SequenceState& s = state_.sequences[static_cast<size_t>(id)];
+            const bool stopped =
+                s.preempted != PreemptionKind::kNone || s.finish == FinishReason::kCancelled;
+            if (!stopped && s.tokens.size() != num_tokens + 1) {
+                return "a decoding sequence that nobody preempted got no token: " +
+                       ownerLetter(s.id) + " in step " + std::to_string(step.step);
+            }
+        }
+        return checkInvariants(state_);
+    }
+
+    // After the last step.
+    std::string judgeEnd() const {
+        std::map<int, int> complete;  // request → sequences that have all their tokens
+        for (const SequenceState& s : state_.sequences) {
+            const Request& request = requests_[static_cast<size_t>(s.request.value)];
+            const size_t wanted =
+                request.wanted.prompt.size() + static_cast<size_t>(request.wanted.max_tokens);
+            if (s.finish == FinishReason::kLength) {
+                if (s.tokens.size() != wanted) return "a sequence ended too early or too late";
+                ++complete[s.request.value];
+            } else if (s.finish != FinishReason::kCancelled || !request.cancelled) {
+                return "a sequence ended for no reason";
+            }
+        }
+        for (size_t i = 0; i < requests_.size(); ++i) {
+            const int count = complete[static_cast<int>(i)];
+            const bool refused = fewest(requests_[i].wanted) > config_.cache.num_blocks;
+            if (refused && count > 0) return "a request ran that cannot fit";
+            if (!refused && !requests_[i].cancelled && count != requests_[i].wanted.num_samples) {
+                return "a request lost a sample";
+            }
+        }
+        return state_.waiting.empty() ? "" : "a request still waits";
+    }
+
+  private:
+    struct Request {
+        EngineRequest wanted;
+        bool cancelled = false;
+    };
+    using Key = std::tuple<int, int, int>;  // minus priority, request, sample: first goes first
+
+    static bool runs(const SequenceState& s) {
+        return !s.removed && s.finish == FinishReason::kNone &&
+               s.preempted == PreemptionKind::kNone;
+    }
+    Key keyOf(RequestId request, int sample_idx) const {
+        return {-requests_[static_cast<size_t>(request.value)].wanted.priority, request.value,
+                sample_idx};
+    }
+    // Who stands first in the queue, as far as the log tells.
+    std::optional<Key> head() const {
+        std::optional<Key> first;
+        const auto offer = [&](const Key& key) {
+            if (!first || key < *first) first = key;
+        };
+        for (const auto& [request, waiting] : state_.waiting) offer(keyOf(request, 0));
+        for (const SequenceState& s : state_.sequences) {
+            if (!s.removed && s.finish == FinishReason::kNone &&
+                s.preempted != PreemptionKind::kNone) {
+                offer(keyOf(s.request, s.sample_idx));
+            }
+        }
+        return first;
+    }
+
+    std::string judgeEntry(const Event& event, size_t i) const {
+        if (const auto* started = std::get_if<SequenceStarted>(&event)) {
+            // Further samples split off; they do not stand in line.
+            if (started->sample_idx == 0 && keyOf(started->request, 0) != head()) {
+                return "a request overtook the head of the queue";
+            }
+        } else if (const auto* resumed = std::get_if<SequencesResumed>(&event)) {
+            const SequenceState& s =
+                state_.sequences[static_cast<size_t>(resumed->sequence[i].value)];
+            if (keyOf(s.request, s.sample_idx) != head()) {
+                return "a preempted sequence overtook the head of the queue";
+            }
+        } else if (const auto* preempted = std::get_if<SequencesPreempted>(&event)) {
+            const SequenceState& victim =
+                state_.sequences[static_cast<size_t>(preempted->sequence[i].value)];
+            for (const SequenceState& s : state_.sequences) {
+                // Running ones give way to running ones, and swapped-out ones give up their blocks
+                // among themselves.
+                const bool rival = !s.removed && s.finish == FinishReason::kNone &&
+                                   s.preempted == victim.preempted;
+                if (rival &&
+                    keyOf(s.request, s.sample_idx) > keyOf(victim.request, victim.sample_idx)) {
+                    return "a sequence gave way that was not the last in line";
+                }
+            }
+        } else if (const auto* made = std::get_if<DecisionsMade>(&event)) {
+            const int64_t free = state_.counts.free_blocks;
+            if (made->kind[i] == DecisionKind::kPreempted &&
+                made->reason[i] == DecisionReason::kNeededByOther &&
+                (made->blocks_free[i] != free || made->blocks_needed[i] <= free)) {
+                return "a sequence gave way though there were blocks";
+            }
+            if (made->kind[i] == DecisionKind::kWaiting &&
+                made->reason[i] == DecisionReason::kNoFreeBlocks &&
+                made->blocks_needed[i] <= made->blocks_free[i] - made->watermark[i]) {
+                return "a request waits though there are blocks";
+            }
+            if (made->kind[i] == DecisionKind::kAdmitted &&
+                made->blocks_needed[i] > made->blocks_free[i]) {
+                return "a request was admitted without blocks";
+            }
+        }
+        return "";
+    }
+
+    EngineConfig config_;
+    int window_;
+    CacheState state_;
+    std::vector<Request> requests_;  // by id
+    std::set<int> recomputing_;      // sequences whose tokens are a prompt again
+};
+
+// Random operations on an engine without a model: submit, cancel, step; at last everything runs
+// out. The number of operations done is added to `num_operations`; "" or what went wrong.
+std::string playEpisode(uint64_t seed, int length, int64_t& num_operations) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+    ModelConfig model = modelOf();
+    if (below(3) == 0) model.layer_windows = {1 + below(20)};
+    EngineConfig config = configOf(1 + below(30), 1 + below(8));
+    config.cache.num_host_blocks = below(3) == 0 ? 0 : below(40);
+    if (below(3) == 0) {
+        config.cache.layout = CacheLayout::kSlab;
+        config.cache.max_len =
+            1 + below(std::min(40, config.cache.num_blocks * config.cache.block_size));
+    }
+    config.preempt = below(2) == 0 ? PreemptionKind::kSwap : PreemptionKind::kRecompute;
+    config.token_budget = 1 + below(below(2) == 0 ? 6 : 60);
+    config.watermark = below(2) == 0 ? 0.01 : 0.3;
+    Engine engine(model, config, AccountingOptions{});
+    Referee referee(engine.config(), model);
+    int num_requests = 0;
+    const auto step = [&]() -> std::string {
+        const auto trace = engine.step();
+        if (!trace) return "";
+        const std::string broken = referee.judge(*trace);
+        if (!broken.empty()) return broken;
+        return referee.state() == engine.state() ? "" : "the folded log differs from the engine";
+    };
+    for (int i = 0; i < length; ++i, ++num_operations) {
+        const int kind = below(10);
+        if (kind < 2) {
+            EngineRequest request = requestOf(1 + below(30), 1 + below(12), below(3));
+            request.num_samples = below(4) == 0 ? 1 + below(4) : 1;
+            const bool too_long =
+                config.cache.layout == CacheLayout::kSlab &&
+                static_cast<int>(request.prompt.size()) + request.max_tokens > config.cache.max_len;
+            if (too_long) continue;  // its refusal has its own test
+            referee.submitted(request);
+            ++num_requests;
+            const bool fits = referee.fewest(request) <= config.cache.num_blocks;
+            try {
+                engine.submit(request);
+                if (!fits) return "a request was taken that cannot fit";
+            } catch (const EngineError&) {
+                if (fits) return "a request was refused that fits";
+            }
+        } else if (kind == 2 && num_requests > 0) {
+            const int request = below(num_requests);
+            engine.cancel(RequestId(request));
+            referee.cancelled(request);
+        } else {
+            const std::string broken = step();
+            if (!broken.empty()) return broken;
+        }
+    }
+    for (int i = 0; engine.hasWork(); ++i) {
+        if (i > 20'000) return "the run does not end";
+        const std::string broken = step();
+        if (!broken.empty()) return broken;
+    }
+    return referee.judgeEnd();
 }
 
 }  // namespace
@@ -138,6 +391,20 @@ class SchedulerTest : public QObject {
         QVERIFY(engine.timings()[0].finish == FinishReason::kLength);
         QVERIFY(engine.timings()[2].finish == FinishReason::kCancelled);
         QCOMPARE(engine.state().sequences.size(), size_t{2});
+    }
+
+    // 100,000 operations by the rules; KVLAB_SOAK multiplies them.
+    void randomOperationsFollowTheRules() {
+        const int factor = std::max(1, qEnvironmentVariableIntValue("KVLAB_SOAK"));
+        int64_t num_operations = 0;
+        for (int episode = 0; num_operations < 100'000 * int64_t{factor}; ++episode) {
+            const std::string broken =
+                playEpisode(static_cast<uint64_t>(episode) + 1, 200, num_operations);
+            QVERIFY2(
+                broken.empty(),
+                qPrintable(
+                    QString("episode %1: %2").arg(episode).arg(QString::fromStdString(broken))));
+        }
     }
 
     void aSlabRefusesWhatIsLongerThanIt() {
