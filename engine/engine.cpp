@@ -542,9 +542,9 @@ int64_t Engine::worstCaseBlocks(const EngineRequest& request, const CacheConfig&
     if (!cache.freesLeftBlocks()) return all;
     // Each sequence its window; before they split, the prompt in chunks of the usual budget.
     const int64_t num_sequences = std::max(request.num_samples, request.num_beams);
-    const int64_t prompt_len = static_cast<int64_t>(request.prompt.size());
-    return std::min(all, std::max(cache.mostBlocks(prompt_len, EngineConfig().token_budget),
-                                  num_sequences * cache.mostBlocks(finalLen(request))));
+    return std::min(all,
+                    std::max(cache.mostBlocks(request.promptLen(), EngineConfig().token_budget),
+                             num_sequences * cache.mostBlocks(finalLen(request))));
 }
 
 int64_t Engine::fewestBlocks(const EngineRequest& request, const CacheConfig& cache) {

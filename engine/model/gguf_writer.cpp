@@ -2,22 +2,18 @@
 #include "engine/model/gguf_writer.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fcntl.h>
 #include <limits>
 #include <set>
-#include <system_error>
 #include <type_traits>
-#include <unistd.h>
 #include <utility>
 
 #include "engine/error.h"
 #include "engine/model/utf8.h"
 #include "engine/model/weights.h"
+#include "engine/temporary_file.h"
 
 namespace kvlab {
 namespace {
@@ -66,64 +62,6 @@ uint32_t tensorTypeNumber(TensorType type) {
     }
     return 0;
 }
-
-// A file that disappears unless it was finished.
-class TemporaryFile {
-  public:
-    explicit TemporaryFile(const std::string& final_path) : final_path_(final_path) {
-        static std::atomic<unsigned> counter{0};
-        for (int attempt = 0; attempt < 100 && fd_ < 0; ++attempt) {
-            path_ = final_path + ".tmp-" + std::to_string(::getpid()) + "-" +
-                    std::to_string(counter.fetch_add(1));
-            fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-            if (fd_ < 0 && errno != EEXIST) fail();
-        }
-        if (fd_ < 0) fail();
-        created_ = true;
-    }
-    TemporaryFile(const TemporaryFile&) = delete;
-    TemporaryFile& operator=(const TemporaryFile&) = delete;
-    ~TemporaryFile() {
-        if (fd_ >= 0) ::close(fd_);
-        if (created_) ::unlink(path_.c_str());
-    }
-
-    void write(const void* data, uint64_t num_bytes) {
-        const char* next = static_cast<const char*>(data);
-        while (num_bytes > 0) {
-            const ssize_t written = ::write(fd_, next, std::min(num_bytes, uint64_t{1} << 30));
-            if (written < 0) {
-                if (errno == EINTR) continue;
-                fail();
-            }
-            next += written;
-            num_bytes -= static_cast<uint64_t>(written);
-        }
-    }
-
-    void finish() {
-        // Without the sync a crash of the machine could leave the new name on an empty file.
-        if (::fsync(fd_) != 0) fail();
-        const int closed = ::close(fd_);
-        fd_ = -1;
-        if (closed != 0 || std::rename(path_.c_str(), final_path_.c_str()) != 0) fail();
-        created_ = false;
-    }
-
-  private:
-    [[noreturn]] void fail() const {
-        const int error_number = errno;
-        throw EngineError(ErrorKind::kBadFile, "cannot write " + quotedForMessage(final_path_) +
-                                                   ": " +
-                                                   std::generic_category().message(error_number) +
-                                                   "; check the folder and the free space");
-    }
-
-    std::string final_path_;
-    std::string path_;
-    int fd_ = -1;
-    bool created_ = false;  // and not yet renamed
-};
 
 }  // namespace
 

@@ -70,7 +70,8 @@ Prepared prepare(const RunConfig& config, const LoadedModel& model) {
     }
     Prepared prepared;
     EngineConfig engine_config = config.engine;
-    BlockPool::checkBlockSize(engine_config.cache.block_size);
+    BlockPool::checkSize(std::max(1, engine_config.cache.num_blocks),
+                         engine_config.cache.block_size);
     int64_t longest = 0;
     for (const GenerationRequest& request : config.requests) {
         EngineRequest tokens;

@@ -2,21 +2,16 @@
 #include "engine/trace/perfetto.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <system_error>
-#include <unistd.h>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "engine/error.h"
-#include "engine/model/utf8.h"
+#include "engine/temporary_file.h"
 
 namespace kvlab {
 
@@ -41,20 +36,10 @@ struct Overloaded : Visitors... {
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
-// Streams {"traceEvents": [...]} to a file that disappears unless it was finished.
+// Streams {"traceEvents": [...]} to a file.
 class EventFile {
   public:
-    explicit EventFile(const std::string& path)
-        : path_(path), temporary_(path + ".tmp-" + std::to_string(::getpid())) {
-        file_ = std::fopen(temporary_.c_str(), "wbx");  // x: never someone else's file
-        if (file_ == nullptr) fail();
-    }
-    EventFile(const EventFile&) = delete;
-    EventFile& operator=(const EventFile&) = delete;
-    ~EventFile() {
-        if (file_ != nullptr) std::fclose(file_);
-        if (!finished_) ::unlink(temporary_.c_str());
-    }
+    explicit EventFile(const std::string& path) : file_(path) {}
 
     void begin(const Json& other_data) {
         put("{\"displayTimeUnit\":\"ms\",\"otherData\":" + text(other_data) +
@@ -68,11 +53,8 @@ class EventFile {
 
     int64_t finish() {
         put("\n]}\n");
-        std::FILE* file = file_;
-        file_ = nullptr;
-        // fclose() reports what the disk could not take.
-        if (std::fclose(file) != 0 || std::rename(temporary_.c_str(), path_.c_str()) != 0) fail();
-        finished_ = true;
+        file_.write(pending_.data(), pending_.size());
+        file_.finish();
         return num_events_;
     }
 
@@ -82,25 +64,16 @@ class EventFile {
     }
 
     void put(const std::string& bytes) {
-        if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail();
+        constexpr size_t kManyBytes = 1 << 16;
+        pending_ += bytes;
+        if (pending_.size() < kManyBytes) return;
+        file_.write(pending_.data(), pending_.size());
+        pending_.clear();
     }
 
-    [[noreturn]] void fail() {
-        const int error_number = errno;
-        if (file_ != nullptr) std::fclose(file_);
-        file_ = nullptr;
-        ::unlink(temporary_.c_str());
-        throw EngineError(ErrorKind::kBadFile,
-                          quotedForMessage(path_) + " cannot be written (" +
-                              std::generic_category().message(error_number) +
-                              "); choose another place or free some disk space");
-    }
-
-    std::string path_;
-    std::string temporary_;
-    std::FILE* file_ = nullptr;
+    TemporaryFile file_;
+    std::string pending_;
     int64_t num_events_ = 0;
-    bool finished_ = false;
 };
 
 double microseconds(double ms) {
