@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -104,9 +105,13 @@ struct CacheConfig {
 
 struct EngineConfig {
     CacheConfig cache;
-    int token_budget = 512;        // tokens of one step, decode rows first, then prefill chunks
-    int num_threads = 0;           // CPU threads; 0: one per core
-    std::string backend = "auto";  // auto | cpu (cuda and simt come with their issue)
+    int token_budget = 512;  // tokens of one step, decode rows first, then prefill chunks
+    int num_threads = 0;     // CPU threads; 0: one per core
+    // cpu | cuda | simt, or auto: cuda if a GPU is there and takes the model and the pool, else
+    // cpu.
+    std::string backend = "auto";
+    // Told why `auto` left a GPU that is there for the CPU: one sentence.
+    std::function<void(const std::string& why)> on_fallback;
     // kSwap falls back to recompute while the host pool is full.
     PreemptionKind preempt = PreemptionKind::kRecompute;
     // Share of the pool that admission leaves free, so that running sequences can grow before the

@@ -11,7 +11,8 @@ enum class ErrorKind {
     kBadArgument,  // the caller asked for something that cannot be
     kBadFile,      // a file is missing, damaged or of another kind
     kUnsupported,  // valid, but not built yet or not possible here
-    kOutOfMemory,  // pool or host memory exhausted
+    kOutOfMemory,  // pool, host or device memory exhausted
+    kDevice,       // the GPU stopped answering, or its driver failed
     kCancelled,    // the user stopped it
     kInternal,     // a broken invariant: a bug
 };

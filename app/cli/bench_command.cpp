@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "app/cli/bench/bench.h"
+#include "app/cli/bench/cuda_bench.h"
 #include "app/cli/commands.h"
 #include "app/cli/engine_options.h"
 #include "app/cli/json_output.h"
@@ -139,7 +140,13 @@ void addBenchCommand(CLI::App& app) {
     command->add_flag("--quick", options->quick,
                       "smallest sizes, one round: shows that everything runs, not how fast");
     command->add_flag("--json", options->json, "print JSON");
-    command->callback([options] { runBench(*options); });
+    command->callback([options] {
+        if (options->engine.backend == "cuda") {
+            runCudaBench(options->quick, options->json);
+        } else {
+            runBench(*options);
+        }
+    });
 }
 
 }  // namespace kvlab

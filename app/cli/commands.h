@@ -21,5 +21,6 @@ void addTraceCommand(CLI::App& app);
 void addBenchCommand(CLI::App& app);
 void addModelCommand(CLI::App& app);
 void addReplayCommand(CLI::App& app);
+void addSelfcheckCommand(CLI::App& app);
 
 }  // namespace kvlab

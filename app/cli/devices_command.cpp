@@ -23,6 +23,7 @@ void runDevices(bool json) {
             entry["available"] = device.available;
             entry["reason"] = device.reason.empty() ? Json(nullptr) : Json(device.reason);
             entry["memory_bytes"] = numberOrNull(device.memory_bytes);
+            entry["driver"] = device.driver.empty() ? Json(nullptr) : Json(device.driver);
             list.push_back(entry);
         }
         Json output;
@@ -33,6 +34,8 @@ void runDevices(bool json) {
     for (const DeviceInfo& device : devices) {
         std::string text = device.name.empty() ? "–" : device.name;
         if (device.memory_bytes) text += ", " + formatBytes(*device.memory_bytes);
+        if (!device.driver.empty()) text += ", driver for " + device.driver;
+        if (device.backend == "simt") text += ": the CUDA kernels on the CPU, to check and to show";
         std::printf("%-5s %-14s %s\n", device.backend.c_str(),
                     device.available ? "available" : "not available", text.c_str());
         if (!device.reason.empty()) std::printf("%21s%s\n", "", device.reason.c_str());

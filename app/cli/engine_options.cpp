@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <limits>
 
@@ -20,6 +21,14 @@ EngineConfig EngineOptions::engineConfig() const {
     }
     EngineConfig config;
     config.backend = backend.value_or("auto");
+    config.on_fallback = [](const std::string& why) {
+        std::fprintf(stderr, "kvlab-cli: running on the CPU: %s\n", why.c_str());
+    };
+    if (config.backend == "simt") {
+        std::fprintf(stderr,
+                     "kvlab-cli: backend simt runs the CUDA kernels on the CPU, to check and to "
+                     "show them; it is slow\n");
+    }
     config.cache.kv_dtype = parseKvDtype(kv_dtype.value_or("f16"));
     config.cache.block_size = static_cast<int>(parseWhole("--block-size", block_size, 1, 256, 16));
     // Slots are numbered with 32 bits.
@@ -86,8 +95,9 @@ void addScheduleOptions(CLI::App& app, ScheduleOptions& options) {
 void addEngineOptions(CLI::App& app, EngineOptions& options) {
     app.add_option("--model", options.model, "GGUF file (default: the bundled model)")
         ->type_name("F.gguf");
-    addChoice(app, "--backend", &options.backend, {"auto", "cpu"}, {"cuda", "simt"},
-              "where the model runs");
+    addChoice(app, "--backend", &options.backend, {"auto", "cpu", "cuda", "simt"}, {},
+              "where the model runs: auto takes a GPU if there is one; simt runs the CUDA kernels "
+              "on the CPU, slowly, to check and to show them");
     addChoice(app, "--kv-dtype", &options.kv_dtype, {"f32", "f16", "bf16", "int8"}, {},
               "storage of K and V, default f16");
     app.add_option("--block-size", options.block_size, "tokens per block, 1 to 256, default 16")

@@ -64,9 +64,9 @@ int run(int argc, char** argv) {
     kvlab::addBenchCommand(app);
     kvlab::addModelCommand(app);
     kvlab::addReplayCommand(app);
+    kvlab::addSelfcheckCommand(app);
     kvlab::addLaterCommand(app, "prefix", "prefix reuse, scripted");
     kvlab::addLaterCommand(app, "workload", "what traffic repeats");
-    kvlab::addLaterCommand(app, "selfcheck", "kernels against dense references");
     try {
         app.parse(reversedArguments(argc, argv));
     } catch (const CLI::Success& success) {

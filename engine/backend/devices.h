@@ -15,14 +15,12 @@ struct DeviceInfo {
     bool available = false;
     std::string reason;  // why not available; empty when it is
     std::optional<int64_t> memory_bytes;
+    std::string driver;  // CUDA version that a GPU's driver is for; empty: no driver is needed
 };
 
 // cpu, simt, and one entry for each CUDA device or one that says why there is none. Never throws
-// for what is missing: no plugin, driver or device is a reason.
-//
-// The CUDA plugin libkvlab_cuda.so is looked for beside the program, in ../lib/kvlab, ../lib and
-// ../../lib of it (installed, build tree); or at the path in the environment variable
-// KVLAB_CUDA_PLUGIN alone.
+// for what is missing: no plugin (cuda_plugin.h says where it is looked for), driver or device is a
+// reason.
 std::vector<DeviceInfo> listDevices();
 
 }  // namespace kvlab

@@ -48,6 +48,14 @@ void TimedBackend::beginStep() {
     inner_->beginStep();
 }
 
+void TimedBackend::copyBlocks(const CopyBlocksParams& params) {
+    using SteadyClock = std::chrono::steady_clock;
+    const SteadyClock::time_point start = SteadyClock::now();
+    inner_->copyBlocks(params);
+    context_->times.copy_ms +=
+        std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
+}
+
 const OperationTimes& TimedBackend::times() const { return context_->times; }
 
 }  // namespace kvlab

@@ -17,7 +17,7 @@ struct OperationTimes {
 
 // A backend that takes the time of each operation of another one. The forward pass knows nothing of
 // it: the table it runs on is wrapped, not changed. Meaningful where operations have ended when
-// they return (the CPU).
+// they return (host memory; a device only queues them).
 class TimedBackend : public Backend {
   public:
     explicit TimedBackend(std::unique_ptr<Backend> inner);
@@ -31,8 +31,39 @@ class TimedBackend : public Backend {
     Memory allocate(int64_t num_bytes, const char* purpose) override {
         return inner_->allocate(num_bytes, purpose);
     }
+    bool hasOwnMemory() const override { return inner_->hasOwnMemory(); }
+    Memory allocateHost(int64_t num_bytes, const char* purpose) override {
+        return inner_->allocateHost(num_bytes, purpose);
+    }
+    Memory resident(const void* data, int64_t num_bytes, const char* purpose) override {
+        return inner_->resident(data, num_bytes, purpose);
+    }
+    void download(const std::byte* source, int64_t num_bytes, void* target) override {
+        inner_->download(source, num_bytes, target);
+    }
     void beginStep() override;  // times count from here
     void endStep() override { inner_->endStep(); }
+    void upload(std::span<const std::span<const int32_t>> arrays,
+                std::span<const int32_t*> places) override {
+        inner_->upload(arrays, places);
+    }
+    void runRepeatable(std::span<const int64_t> key, const std::function<void()>& work) override {
+        inner_->runRepeatable(key, work);
+    }
+    const float* toHost(const float* data, int64_t num_values) override {
+        return inner_->toHost(data, num_values);
+    }
+    void copyBlocks(const CopyBlocksParams& params) override;  // its time counts
+    void swapOut(std::span<const BlockSwap> swaps,
+                 const PagedKvView& device,
+                 const PagedKvView& host) override {
+        inner_->swapOut(swaps, device, host);
+    }
+    void swapIn(std::span<const BlockSwap> swaps,
+                const PagedKvView& device,
+                const PagedKvView& host) override {
+        inner_->swapIn(swaps, device, host);
+    }
 
     const OperationTimes& times() const;
 

@@ -2,53 +2,137 @@
 #include "engine/model/transformer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <iterator>
 
-#include "engine/error.h"
 #include "kernels/cpu/vector_paths.h"
 
 namespace kvlab {
 
 namespace {
 
-std::vector<float> widened(const WeightMatrix& vector) {
-    std::vector<float> values(static_cast<size_t>(vector.num_cols));
-    vectorPaths().dequantise(vector.data, vector.type, vector.num_cols, values.data());
-    return values;
+// Rounded up, so that a growing context changes it seldom, but within the tables' room.
+int longestContext(const StepBatch& batch, int block_size) {
+    constexpr int kStep = 256;
+    int longest = 0;
+    for (const int32_t len : batch.context_lens) longest = std::max(longest, len);
+    return static_cast<int>(std::min((int64_t{longest} + kStep - 1) / kStep * kStep,
+                                     int64_t{batch.max_blocks_per_seq} * block_size));
 }
 
 }  // namespace
 
 Transformer::Transformer(std::shared_ptr<const ModelWeights> weights, Backend& backend)
     : weights_(std::move(weights)), backend_(backend) {
-    for (const LayerWeights& layer : weights_->layers) {
+    const ModelWeights& w = *weights_;
+    token_embedding_ = moved(w.token_embedding);
+    for (const LayerWeights& layer : w.layers) {
+        LayerWeights there;
+        there.query = moved(layer.query);
+        there.key = moved(layer.key);
+        there.value = moved(layer.value);
+        there.output = moved(layer.output);
+        there.gate = moved(layer.gate);
+        there.up = moved(layer.up);
+        there.down = moved(layer.down);
+        there.query_bias = moved(layer.query_bias);
+        there.key_bias = moved(layer.key_bias);
+        there.value_bias = moved(layer.value_bias);
+        layers_.push_back(there);
         norms_.push_back(widened(layer.attention_norm));
         norms_.push_back(widened(layer.ffn_norm));
     }
-    norms_.push_back(widened(weights_->output_norm));
+    norms_.push_back(widened(w.output_norm));
+    output_ = w.output.data == w.token_embedding.data ? token_embedding_ : moved(w.output);
+    if (!w.config.rope_divisors.empty()) {
+        residents_.push_back(backend_.resident(
+            w.config.rope_divisors.data(),
+            static_cast<int64_t>(w.config.rope_divisors.size() * sizeof(float)), "the weights"));
+        rope_divisors_ = reinterpret_cast<const float*>(residents_.back().get());
+    }
+}
+
+WeightMatrix Transformer::moved(const WeightMatrix& matrix) {
+    if (matrix.data == nullptr) return matrix;
+    const int64_t num_values = int64_t{matrix.num_rows} * matrix.num_cols;
+    residents_.push_back(
+        backend_.resident(matrix.data, tensorBytes(matrix.type, num_values), "the weights"));
+    WeightMatrix there = matrix;
+    there.data = residents_.back().get();
+    return there;
+}
+
+const float* Transformer::widened(const WeightMatrix& vector) {
+    std::vector<float>& values = widened_norms_.emplace_back(static_cast<size_t>(vector.num_cols));
+    vectorPaths().dequantise(vector.data, vector.type, vector.num_cols, values.data());
+    residents_.push_back(backend_.resident(
+        values.data(), static_cast<int64_t>(values.size() * sizeof(float)), "the weights"));
+    return reinterpret_cast<const float*>(residents_.back().get());
+}
+
+void Transformer::grow(Buffer& buffer, int64_t num_values) {
+    if (num_values <= buffer.num_values) return;
+    buffer.num_values = 0;
+    buffer.memory.reset();
+    buffer.memory = backend_.allocate(num_values * int64_t{sizeof(float)}, "a step");
+    buffer.num_values = num_values;
 }
 
 const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv) {
     const ModelConfig& c = weights_->config;
+    const int64_t n = batch.numTokens();
+    const int64_t num_logits = static_cast<int64_t>(batch.logit_rows.size()) * c.vocab_size;
+    grow(hidden_, n * c.embedding_dim);
+    grow(normed_, n * c.embedding_dim);
+    grow(query_, n * c.num_heads * c.head_dim);
+    grow(attention_, n * c.num_heads * c.head_dim);
+    grow(key_, n * c.num_kv_heads * c.head_dim);
+    grow(value_, n * c.num_kv_heads * c.head_dim);
+    grow(gate_, n * c.feed_forward_dim);
+    grow(up_, n * c.feed_forward_dim);
+    grow(logits_, num_logits);
+
+    const std::span<const int32_t> arrays[] = {
+        batch.token_ids,  batch.positions,    batch.slot_mapping, batch.block_tables,
+        batch.row_to_seq, batch.context_lens, batch.logit_rows};
+    const int32_t* places[std::size(arrays)] = {};
+    backend_.upload(arrays, places);
+    const Arrays there{places[0], places[1], places[2], places[3], places[4], places[5], places[6]};
+
+    // What the launches follow from: the arrays' sizes and all addresses; for attention also which
+    // rows belong together and, roughly, the longest context.
+    const auto address = [](const void* p) {
+        return static_cast<int64_t>(std::bit_cast<intptr_t>(p));
+    };
+    std::vector<int64_t> key = {n,
+                                batch.num_seqs,
+                                batch.max_blocks_per_seq,
+                                batch.plane_stride,
+                                static_cast<int64_t>(batch.logit_rows.size()),
+                                longestContext(batch, kv.block_size),
+                                address(kv.data),
+                                address(places[0])};
+    for (const Buffer* buffer :
+         {&hidden_, &normed_, &query_, &attention_, &key_, &value_, &gate_, &up_, &logits_}) {
+        key.push_back(address(buffer->data()));
+    }
+    key.insert(key.end(), batch.row_to_seq.begin(), batch.row_to_seq.end());
+    backend_.runRepeatable(key, [&] { run(batch, there, kv); });
+    return backend_.toHost(logits_.data(), num_logits);
+}
+
+// Nothing here may follow from anything that the key above does not know.
+void Transformer::run(const StepBatch& batch, const Arrays& arrays, const PagedKvView& kv) {
+    const ModelConfig& c = weights_->config;
     const Ops& ops = backend_.ops();
     ExecutionContext& context = backend_.context();
     const int n = batch.numTokens();
-    const size_t rows = static_cast<size_t>(n);
-    const int query_dim = c.num_heads * c.head_dim;
-    const int kv_dim = c.num_kv_heads * c.head_dim;
-    hidden_.resize(rows * c.embedding_dim);
-    normed_.resize(rows * c.embedding_dim);
-    query_.resize(rows * query_dim);
-    attention_.resize(rows * query_dim);
-    key_.resize(rows * kv_dim);
-    value_.resize(rows * kv_dim);
-    gate_.resize(rows * c.feed_forward_dim);
-    up_.resize(rows * c.feed_forward_dim);
 
     const auto normalise = [&](size_t norm, const float* input, float* output, int num_rows) {
         RmsNormParams p;
         p.input = input;
-        p.weight = norms_[norm].data();
+        p.weight = norms_[norm];
         p.output = output;
         p.num_rows = num_rows;
         p.dim = c.embedding_dim;
@@ -72,22 +156,22 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
     const auto rotate = [&](float* data, int num_heads) {
         RopeParams p;
         p.data = data;
-        p.positions = batch.positions.data();
+        p.positions = arrays.positions;
         p.num_tokens = n;
         p.num_heads = num_heads;
         p.head_dim = c.head_dim;
         p.rope_dim = c.rope_dim;
         p.base = c.rope_base;
         p.scale = c.rope_scale;
-        p.divisors = c.rope_divisors.empty() ? nullptr : c.rope_divisors.data();
+        p.divisors = rope_divisors_;
         p.style = c.rope_style;
         ops.rope(p, context);
     };
 
     EmbeddingParams embedding;
-    embedding.table = weights_->token_embedding.data;
-    embedding.type = weights_->token_embedding.type;
-    embedding.token_ids = batch.token_ids.data();
+    embedding.table = token_embedding_.data;
+    embedding.type = token_embedding_.type;
+    embedding.token_ids = arrays.token_ids;
     embedding.output = hidden_.data();
     embedding.num_tokens = n;
     embedding.vocab_size = c.vocab_size;
@@ -95,7 +179,7 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
     ops.embedding(embedding, context);
 
     for (int layer = 0; layer < c.num_layers; ++layer) {
-        const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
+        const LayerWeights& w = layers_[static_cast<size_t>(layer)];
         normalise(static_cast<size_t>(2 * layer), hidden_.data(), normed_.data(), n);
         multiply(normed_.data(), w.query, query_.data(), n, false, w.query_bias);
         multiply(normed_.data(), w.key, key_.data(), n, false, w.key_bias);
@@ -107,7 +191,7 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
         write.key = key_.data();
         write.value = value_.data();
         write.slot_mapping =
-            batch.slot_mapping.data() + int64_t{layer} * c.num_kv_heads * batch.plane_stride;
+            arrays.slot_mapping + int64_t{layer} * c.num_kv_heads * batch.plane_stride;
         write.plane_stride = batch.plane_stride;
         write.num_tokens = n;
         write.layer = layer;
@@ -119,15 +203,17 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
         attend.kv = kv;
         attend.layer = layer;
         attend.window = c.window(layer);
-        attend.block_tables = batch.block_tables.data();
+        attend.block_tables = arrays.block_tables;
         attend.max_blocks_per_seq = batch.max_blocks_per_seq;
-        attend.row_to_seq = batch.row_to_seq.data();
-        attend.context_lens = batch.context_lens.data();
+        attend.row_to_seq = arrays.row_to_seq;
+        attend.context_lens = arrays.context_lens;
         attend.num_rows = n;
         attend.num_seqs = batch.num_seqs;
         attend.num_heads = c.num_heads;
         attend.scale = 1.f / std::sqrt(static_cast<float>(c.head_dim));
         attend.output = attention_.data();
+        attend.host_row_to_seq = batch.row_to_seq.data();
+        attend.max_context_len = longestContext(batch, kv.block_size);
         ops.paged_attention(attend, context);
         multiply(attention_.data(), w.output, hidden_.data(), n, true);
 
@@ -138,24 +224,29 @@ const float* Transformer::forward(const StepBatch& batch, const PagedKvView& kv)
         silu.gate = gate_.data();
         silu.up = up_.data();
         silu.output = gate_.data();
-        silu.num_values = static_cast<int64_t>(rows) * c.feed_forward_dim;
+        silu.num_values = int64_t{n} * c.feed_forward_dim;
         ops.silu_mul(silu, context);
         multiply(gate_.data(), w.down, hidden_.data(), n, true);
     }
 
     const int num_logit_rows = static_cast<int>(batch.logit_rows.size());
-    for (int i = 0; i < num_logit_rows; ++i) {
-        // Ascending rows: row i is never behind the row that is moved to it.
-        std::copy_n(
-            hidden_.data() + int64_t{batch.logit_rows[static_cast<size_t>(i)]} * c.embedding_dim,
-            c.embedding_dim, hidden_.data() + int64_t{i} * c.embedding_dim);
+    if (num_logit_rows == 0) return;
+    const float* wanted = hidden_.data();
+    if (num_logit_rows < n) {
+        // An embedding whose table is the hidden states gathers their rows.
+        EmbeddingParams gather;
+        gather.table = hidden_.data();
+        gather.type = TensorType::kF32;
+        gather.token_ids = arrays.logit_rows;
+        gather.output = normed_.data();
+        gather.num_tokens = num_logit_rows;
+        gather.vocab_size = n;
+        gather.dim = c.embedding_dim;
+        ops.embedding(gather, context);
+        wanted = normed_.data();
     }
-    logits_.resize(static_cast<size_t>(num_logit_rows) * c.vocab_size);
-    if (num_logit_rows > 0) {
-        normalise(norms_.size() - 1, hidden_.data(), normed_.data(), num_logit_rows);
-        multiply(normed_.data(), weights_->output, logits_.data(), num_logit_rows, false);
-    }
-    return logits_.data();
+    normalise(norms_.size() - 1, wanted, normed_.data(), num_logit_rows);
+    multiply(normed_.data(), output_, logits_.data(), num_logit_rows, false);
 }
 
 }  // namespace kvlab

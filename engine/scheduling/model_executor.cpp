@@ -3,7 +3,9 @@
 #include <exception>
 #include <unordered_set>
 
+#include "engine/backend/cuda_backend.h"
 #include "engine/backend/timed_backend.h"
+#include "engine/error.h"
 #include "engine/model/transformer.h"
 #include "engine/scheduling/step_executor.h"
 #include "kernels/cpu/thread_pool.h"
@@ -18,13 +20,11 @@ EngineConfig resolved(EngineConfig config, const Backend& backend) {
     return config;
 }
 
-// On the CPU both pools are one allocation: host block h is block num_blocks + h, so that a swap is
-// a block copy like any other, whatever the KV type stores. The tables keep them apart.
-PagedKvView poolView(const ModelConfig& model, const CacheConfig& cache) {
+PagedKvView poolView(const ModelConfig& model, const CacheConfig& cache, int num_blocks) {
     PagedKvView kv;
     kv.dtype = cache.kv_dtype;
     kv.num_layers = model.num_layers;
-    kv.num_blocks = cache.num_blocks + cache.num_host_blocks;
+    kv.num_blocks = num_blocks;
     kv.block_size = cache.block_size;
     kv.num_kv_heads = model.num_kv_heads;
     kv.head_dim = model.head_dim;
@@ -33,14 +33,26 @@ PagedKvView poolView(const ModelConfig& model, const CacheConfig& cache) {
 
 class ModelExecutor : public StepExecutor {
   public:
-    ModelExecutor(std::shared_ptr<const ModelWeights> weights, const EngineConfig& wanted)
+    ModelExecutor(std::shared_ptr<const ModelWeights> weights,
+                  const EngineConfig& wanted,
+                  std::unique_ptr<Backend> backend)
         : weights_(std::move(weights)),
-          backend_(makeBackend(wanted.backend, wanted.num_threads)),
+          backend_(std::move(backend)),
           config_(resolved(wanted, backend_)),
-          transformer_(weights_, backend_),
-          kv_(poolView(weights_->config, config_.cache)),
-          memory_(backend_.allocate(kv_.numBytes(), "the pool")) {
+          transformer_(weights_, backend_) {
+        const CacheConfig& cache = config_.cache;
+        // In host memory both pools are one allocation: host block h is block num_blocks + h, so
+        // that a swap is a block copy like any other, whatever the KV type stores. The tables keep
+        // them apart.
+        const bool apart = backend_.hasOwnMemory();
+        kv_ = poolView(weights_->config, cache,
+                       apart ? cache.num_blocks : cache.num_blocks + cache.num_host_blocks);
+        memory_ = backend_.allocate(kv_.numBytes(), "the pool");
         kv_.data = memory_.get();
+        if (!apart || cache.num_host_blocks == 0) return;
+        host_kv_ = poolView(weights_->config, cache, cache.num_host_blocks);
+        host_memory_ = backend_.allocateHost(host_kv_.numBytes(), "the host pool");
+        host_kv_.data = host_memory_.get();
     }
 
     const ModelConfig& model() const override { return weights_->config; }
@@ -62,6 +74,7 @@ class ModelExecutor : public StepExecutor {
         if (batch.numTokens() > 0) logits_ = transformer_.forward(batch, kv_);
         backend_.endStep();
         stats.forward_ms = clock_.nowMs() - start_ms;
+        if (backend_.hasOwnMemory()) return;  // there, operations are only queued when they return
         const OperationTimes& times = backend_.times();
         stats.attention_ms = times.attention_ms;
         stats.matmul_ms = times.matmul_ms;
@@ -99,6 +112,10 @@ class ModelExecutor : public StepExecutor {
                 std::max(batch.max_blocks_per_seq,
                          static_cast<int>(cache.table(rows.sequence->id).blocks.size()));
         }
+        // Recorded steps are replayed for equal shapes: let tables grow by sixteens, not by ones.
+        if (backend_.hasOwnMemory()) {
+            batch.max_blocks_per_seq = (batch.max_blocks_per_seq + 15) / 16 * 16;
+        }
         batch.block_tables.assign(static_cast<size_t>(batch.num_seqs) * batch.max_blocks_per_seq,
                                   0);
         for (int seq_idx = 0; seq_idx < batch.num_seqs; ++seq_idx) {
@@ -125,34 +142,52 @@ class ModelExecutor : public StepExecutor {
 
     // In their order, as many to a call as do not depend on each other.
     void copyAll(const std::vector<BlockTransfer>& transfers) {
+        using Kind = BlockTransfer::Kind;
+        const bool apart = backend_.hasOwnMemory();
+        Kind kind = Kind::kCopy;  // of what is collected; where pools are one, all are copies
         std::vector<int32_t> sources, targets, num_slots;
-        std::unordered_set<int32_t> touched;
+        std::vector<BlockSwap> swaps;
+        std::unordered_set<int64_t> touched;
         const auto flush = [&] {
-            if (sources.empty()) return;
-            CopyBlocksParams params;
-            params.source = sources.data();
-            params.target = targets.data();
-            params.num_slots = num_slots.data();
-            params.num_pairs = static_cast<int>(sources.size());
-            params.kv = kv_;
-            backend_.ops().copy_blocks(params, backend_.context());
+            if (!sources.empty()) {
+                CopyBlocksParams params;
+                params.source = sources.data();
+                params.target = targets.data();
+                params.num_slots = num_slots.data();
+                params.num_pairs = static_cast<int>(sources.size());
+                params.kv = kv_;
+                backend_.copyBlocks(params);
+            }
+            if (!swaps.empty() && kind == Kind::kSwapOut) backend_.swapOut(swaps, kv_, host_kv_);
+            if (!swaps.empty() && kind == Kind::kSwapIn) backend_.swapIn(swaps, kv_, host_kv_);
             sources.clear();
             targets.clear();
             num_slots.clear();
+            swaps.clear();
             touched.clear();
         };
+        // Numbers of host blocks follow those of the device.
         const auto hostSlot = [&](HostBlockId block) {
             return config_.cache.num_blocks + block.value;
         };
         for (const BlockTransfer& transfer : transfers) {
-            const bool from_host = transfer.kind == BlockTransfer::Kind::kSwapIn;
-            const bool to_host = transfer.kind == BlockTransfer::Kind::kSwapOut;
+            const bool from_host = transfer.kind == Kind::kSwapIn;
+            const bool to_host = transfer.kind == Kind::kSwapOut;
             const int32_t source = from_host ? hostSlot(transfer.host) : transfer.source.value;
             const int32_t target = to_host ? hostSlot(transfer.host) : transfer.target.value;
             if (transfer.num_slots == 0) continue;
-            if (touched.count(source) != 0 || touched.count(target) != 0) flush();
+            if (touched.count(source) != 0 || touched.count(target) != 0 ||
+                (apart && transfer.kind != kind)) {
+                flush();
+            }
+            kind = transfer.kind;
             touched.insert(source);
             touched.insert(target);
+            if (apart && kind != Kind::kCopy) {
+                swaps.push_back(
+                    {from_host ? target : source, transfer.host.value, transfer.num_slots});
+                continue;
+            }
             sources.push_back(source);
             targets.push_back(target);
             num_slots.push_back(transfer.num_slots);
@@ -166,6 +201,8 @@ class ModelExecutor : public StepExecutor {
     Transformer transformer_;
     PagedKvView kv_;
     Backend::Memory memory_;
+    PagedKvView host_kv_;  // of a backend with memory of its own
+    Backend::Memory host_memory_;
     const float* logits_ = nullptr;
     SteadyClock clock_;
 };
@@ -174,7 +211,20 @@ class ModelExecutor : public StepExecutor {
 
 std::unique_ptr<StepExecutor> makeModelExecutor(std::shared_ptr<const ModelWeights> weights,
                                                 const EngineConfig& config) {
-    return std::make_unique<ModelExecutor>(std::move(weights), config);
+    if (config.backend != "auto") {
+        return std::make_unique<ModelExecutor>(std::move(weights), config,
+                                               makeBackend(config.backend, config.num_threads));
+    }
+    // A GPU if there is one; why one that is there cannot be used is told and not an error.
+    if (cudaDeviceIsThere()) {
+        try {
+            return std::make_unique<ModelExecutor>(weights, config, makeCudaBackend({}));
+        } catch (const EngineError& error) {
+            if (config.on_fallback) config.on_fallback(error.what());
+        }
+    }
+    return std::make_unique<ModelExecutor>(std::move(weights), config,
+                                           makeCpuBackend(config.num_threads));
 }
 
 }  // namespace kvlab

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <cstdio>
+#include <new>
+#include <stdexcept>
 #include <type_traits>
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/check.cuh"
 #include "kernels/cuda/plugin.h"
 
 namespace kvlab {
@@ -28,6 +31,245 @@ void explain(cudaError_t code, CudaProbe* probe) {
     }
 }
 
+int32_t failureCode(cudaError_t code) {
+    switch (code) {
+        case cudaErrorMemoryAllocation:
+            return kCudaOutOfMemory;
+        // After these the context is gone; CUDA repeats them for every later call.
+        case cudaErrorIllegalAddress:
+        case cudaErrorIllegalInstruction:
+        case cudaErrorInvalidAddressSpace:
+        case cudaErrorInvalidPc:
+        case cudaErrorMisalignedAddress:
+        case cudaErrorHardwareStackError:
+        case cudaErrorLaunchFailure:
+        case cudaErrorLaunchTimeout:
+        case cudaErrorAssert:
+        case cudaErrorECCUncorrectable:
+        case cudaErrorNvlinkUncorrectable:
+        case cudaErrorDevicesUnavailable:
+        case cudaErrorNoDevice:
+        case cudaErrorContextIsDestroyed:
+            return kCudaLost;
+        case cudaErrorInvalidValue:
+        case cudaErrorInvalidConfiguration:
+            return kCudaRefused;
+        default:
+            return kCudaFailed;
+    }
+}
+
+// No exception leaves the plugin. cudaSetDevice: the current device belongs to the calling thread.
+template <typename Work>
+int32_t guarded(CudaFailure* failure, const Work& work) noexcept {
+    const auto failed = [failure](int32_t code, const char* what) {
+        std::snprintf(failure->what, sizeof failure->what, "%s", what);
+        return code;
+    };
+    try {
+        checkCuda(cudaSetDevice(0), "choosing the GPU");
+        work();
+        return kCudaOk;
+    } catch (const CudaError& error) {
+        cudaGetLastError();  // so that the next check does not find this one again
+        return failed(failureCode(error.code()), error.what());
+    } catch (const std::bad_alloc&) {
+        return failed(kCudaOutOfMemory, "host memory");
+    } catch (const std::invalid_argument& error) {
+        return failed(kCudaRefused, error.what());
+    } catch (const std::exception& error) {
+        return failed(kCudaFailed, error.what());
+    } catch (...) {
+        return failed(kCudaFailed, "an unknown exception");
+    }
+}
+
+cudaStream_t streamOf(void* stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t eventOf(void* event) { return static_cast<cudaEvent_t>(event); }
+
+template <auto kOperation, typename Params>
+int32_t operation(const Params* params, const ExecutionContext* context, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        ExecutionContext here = *context;
+        kOperation(*params, here);
+    });
+}
+
+int32_t open(CudaFailure* failure) {
+    // The first call that needs the context makes it.
+    return guarded(failure, [] { checkCuda(cudaFree(nullptr), "starting CUDA"); });
+}
+
+int32_t memoryInfo(int64_t* free_bytes, int64_t* total_bytes, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        size_t free = 0;
+        size_t total = 0;
+        checkCuda(cudaMemGetInfo(&free, &total), "asking for free memory");
+        *free_bytes = static_cast<int64_t>(free);
+        *total_bytes = static_cast<int64_t>(total);
+    });
+}
+
+int32_t allocate(int64_t num_bytes, void** memory, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        checkCuda(cudaMalloc(memory, static_cast<size_t>(num_bytes)), "device memory");
+    });
+}
+
+int32_t release(void* memory, CudaFailure* failure) {
+    return guarded(failure, [&] { checkCuda(cudaFree(memory), "freeing device memory"); });
+}
+
+int32_t allocateHost(int64_t num_bytes, void** memory, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        checkCuda(cudaMallocHost(memory, static_cast<size_t>(num_bytes)), "pinned memory");
+    });
+}
+
+int32_t releaseHost(void* memory, CudaFailure* failure) {
+    return guarded(failure, [&] { checkCuda(cudaFreeHost(memory), "freeing pinned memory"); });
+}
+
+int32_t createStream(void** stream, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        cudaStream_t created = nullptr;
+        // Not the legacy stream's partner: the copies are to run beside the rows.
+        checkCuda(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking), "a stream");
+        *stream = created;
+    });
+}
+
+int32_t destroyStream(void* stream, CudaFailure* failure) {
+    return guarded(failure,
+                   [&] { checkCuda(cudaStreamDestroy(streamOf(stream)), "closing a stream"); });
+}
+
+int32_t synchronise(void* stream, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        checkCuda(cudaStreamSynchronize(streamOf(stream)), "waiting for the GPU");
+    });
+}
+
+int32_t createEvent(void** event, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        cudaEvent_t created = nullptr;
+        checkCuda(cudaEventCreate(&created), "an event");
+        *event = created;
+    });
+}
+
+int32_t destroyEvent(void* event, CudaFailure* failure) {
+    return guarded(failure,
+                   [&] { checkCuda(cudaEventDestroy(eventOf(event)), "closing an event"); });
+}
+
+int32_t recordEvent(void* event, void* stream, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        checkCuda(cudaEventRecord(eventOf(event), streamOf(stream)), "recording an event");
+    });
+}
+
+int32_t waitEvent(void* event, void* stream, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        checkCuda(cudaStreamWaitEvent(streamOf(stream), eventOf(event)), "waiting for an event");
+    });
+}
+
+int32_t elapsedMs(void* begin, void* end, float* ms, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        checkCuda(cudaEventElapsedTime(ms, eventOf(begin), eventOf(end)), "timing");
+    });
+}
+
+int32_t copy(void* target,
+             const void* source,
+             int64_t num_bytes,
+             int32_t direction,
+             void* stream,
+             CudaFailure* failure) {
+    return guarded(failure, [&] {
+        const cudaMemcpyKind kind = direction == kCudaToDevice ? cudaMemcpyHostToDevice
+                                    : direction == kCudaToHost ? cudaMemcpyDeviceToHost
+                                                               : cudaMemcpyDeviceToDevice;
+        checkCuda(
+            cudaMemcpyAsync(target, source, static_cast<size_t>(num_bytes), kind, streamOf(stream)),
+            "copying");
+    });
+}
+
+int32_t fill(void* memory, int32_t byte, int64_t num_bytes, void* stream, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        checkCuda(cudaMemsetAsync(memory, byte, static_cast<size_t>(num_bytes), streamOf(stream)),
+                  "filling memory");
+    });
+}
+
+int32_t beginCapture(void* stream, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        checkCuda(cudaStreamBeginCapture(streamOf(stream), cudaStreamCaptureModeThreadLocal),
+                  "recording a step");
+    });
+}
+
+int32_t endCapture(void* stream, void** graph, CudaFailure* failure) {
+    *graph = nullptr;
+    return guarded(failure, [&] {
+        cudaGraph_t recorded = nullptr;
+        checkCuda(cudaStreamEndCapture(streamOf(stream), &recorded), "recording a step");
+        cudaGraphExec_t executable = nullptr;
+        const cudaError_t code = cudaGraphInstantiate(&executable, recorded, 0);
+        cudaGraphDestroy(recorded);
+        checkCuda(code, "preparing a recorded step");
+        *graph = executable;
+    });
+}
+
+int32_t launchGraph(void* graph, void* stream, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        checkCuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), streamOf(stream)),
+                  "replaying a step");
+    });
+}
+
+int32_t destroyGraph(void* graph, CudaFailure* failure) {
+    return guarded(failure, [&] {
+        checkCuda(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)),
+                  "dropping a recorded step");
+    });
+}
+
+constexpr CudaTable kTable = {
+    .open = open,
+    .memory_info = memoryInfo,
+    .allocate = allocate,
+    .release = release,
+    .allocate_host = allocateHost,
+    .release_host = releaseHost,
+    .create_stream = createStream,
+    .destroy_stream = destroyStream,
+    .synchronise = synchronise,
+    .create_event = createEvent,
+    .destroy_event = destroyEvent,
+    .record_event = recordEvent,
+    .wait_event = waitEvent,
+    .elapsed_ms = elapsedMs,
+    .copy = copy,
+    .fill = fill,
+    .begin_capture = beginCapture,
+    .end_capture = endCapture,
+    .launch_graph = launchGraph,
+    .destroy_graph = destroyGraph,
+    .embedding = operation<embeddingCuda, EmbeddingParams>,
+    .rms_norm = operation<rmsNormCuda, RmsNormParams>,
+    .matmul = operation<matmulCuda, MatmulParams>,
+    .rope = operation<ropeCuda, RopeParams>,
+    .kv_cache_write = operation<kvCacheWriteCuda, KvCacheWriteParams>,
+    .paged_attention = operation<pagedAttentionCuda, PagedAttentionParams>,
+    .silu_mul = operation<siluMulCuda, SiluMulParams>,
+    .copy_blocks = operation<copyBlocksCuda, CopyBlocksParams>,
+    .contiguous_attention = operation<contiguousAttentionCuda, ContiguousAttentionParams>,
+};
+
 }  // namespace
 }  // namespace kvlab
 
@@ -41,19 +283,30 @@ extern "C" int32_t kvlabCudaProbe(int32_t version, kvlab::CudaProbe* probe) {
         explain(code, probe);
         return kCudaPluginVersion;
     }
+    int driver_version = 0;
+    cudaDriverGetVersion(&driver_version);
     for (int i = 0; i < num_devices && i < CudaProbe::kMaxDevices; ++i) {
         cudaDeviceProp properties;
         const cudaError_t device_code = cudaGetDeviceProperties(&properties, i);
         if (device_code != cudaSuccess) {
             explain(device_code, probe);
+            // The backend runs on device 0: with that one broken, none is listed in its place.
+            if (i == 0) break;
             continue;
         }
         CudaDevice& device = probe->devices[probe->num_devices++];
         std::snprintf(device.name, sizeof device.name, "%s", properties.name);
         device.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
         device.compute_capability = 10 * properties.major + properties.minor;
+        device.num_multiprocessors = properties.multiProcessorCount;
+        device.driver_version = driver_version;
     }
     return kCudaPluginVersion;
 }
 
+extern "C" const kvlab::CudaTable* kvlabCudaTable(int32_t version) {
+    return version == kvlab::kCudaPluginVersion ? &kvlab::kTable : nullptr;
+}
+
 static_assert(std::is_same_v<decltype(kvlabCudaProbe), kvlab::CudaProbeFunction>);
+static_assert(std::is_same_v<decltype(kvlabCudaTable), kvlab::CudaTableFunction>);

@@ -52,7 +52,7 @@ bool isHeader(const QString& path) { return path.endsWith(".h") || path.endsWith
 bool isCudaHeader(const QString& header) {
     static const QRegularExpression pattern(
         R"(^(cuda|cublas|curand|cusparse|cooperative_groups|cub/|mma\.h|device_|vector_types\.h))");
-    return pattern.match(header).hasMatch();
+    return pattern.match(header).hasMatch() && !header.endsWith(".moc");
 }
 
 bool mayIncludeCuda(const QString& path) {

@@ -77,7 +77,6 @@ void ExitCodesTest::laterRoomsSaySo_data() {
                                         {"--alpha", "4"},           {"--partial", "0.3"},
                                         {"--host-rule", "lru"},     {"--gqa", "sum"},
                                         {"--prefix-cache", "hash"}, {"--prefix-cache", "radix"},
-                                        {"--backend", "cuda"},      {"--backend", "simt"},
                                         {"--kept", "kept.csv"}};
     for (const QStringList& option : options) {
         QTest::addRow("generate %s", qPrintable(option.join(' '))) << generate + option;
@@ -85,16 +84,12 @@ void ExitCodesTest::laterRoomsSaySo_data() {
     QTest::newRow("eval --policy") << QStringList{"eval", "--policy", "h2o"};
     QTest::newRow("eval --budget") << QStringList{"eval", "--budget", "20%"};
     QTest::newRow("eval --sweep") << QStringList{"eval", "--sweep"};
-    QTest::newRow("eval --backend") << QStringList{"eval", "--backend", "cuda"};
-    QTest::newRow("logits --backend")
-        << QStringList{"logits", "--tokens", "1", "--backend", "simt"};
     QTest::newRow("prefix") << QStringList{"prefix", "--mode", "hash", "--script", "F"};
     QTest::newRow("replay --prefix-cache")
         << QStringList{"replay", "--poisson", "2", "--count", "5", "--prefix-cache", "hash"};
     QTest::newRow("replay --policy")
         << QStringList{"replay", "--poisson", "2", "--count", "5", "--policy", "h2o"};
     QTest::newRow("workload") << QStringList{"workload", "--kind", "chat", "--json"};
-    QTest::newRow("selfcheck") << QStringList{"selfcheck", "--backend", "cuda"};
     QTest::newRow("lessons grade") << QStringList{"lessons", "grade", "answers"};
 }
 

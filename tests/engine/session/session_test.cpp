@@ -146,7 +146,7 @@ class SessionTest : public QObject {
                 config.engine.cache.num_blocks = 1;
                 break;
             case 6:
-                config.engine.backend = "cuda";
+                config.engine.backend = "abacus";
                 break;
             case 7:
                 config.trace_path = "/no/such/folder/x.trace";

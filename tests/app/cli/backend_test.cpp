@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#include <cmath>
+
+#include <QJsonArray>
+
+#include "tests/app/cli/cli_test_support.h"
+
+namespace kvlab {
+
+namespace {
+
+const CliEnvironment kNoPlugin = {{"KVLAB_CUDA_PLUGIN", "/nowhere/libkvlab_cuda.so"}};
+
+// The stand-in for the CUDA plugin (tests/support/simt_plugin.cpp), failing as told.
+CliEnvironment standIn(const QString& failure = {}) {
+    return {{"KVLAB_CUDA_PLUGIN", KVLAB_SIMT_PLUGIN}, {"KVLAB_SIMT_PLUGIN_FAIL", failure}};
+}
+
+const QStringList kLogits = {"logits", "--tokens", "1,5,9,12,40", "--json"};
+
+QStringList with(QStringList arguments, const QStringList& more) { return arguments + more; }
+
+double worstDifference(const QJsonArray& a, const QJsonArray& b) {
+    double worst = a.size() == b.size() && !a.isEmpty() ? 0 : INFINITY;
+    for (int i = 0; i < a.size() && i < b.size(); ++i) {
+        worst = std::max(worst, std::abs(a[i].toDouble() - b[i].toDouble()));
+    }
+    return worst;
+}
+
+}  // namespace
+
+class BackendTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void backendsAgree();
+    void cudaWithoutAGpuNamesTheWayOut();
+    void cudaThatFailsNamesTheWayOut();
+    void autoFallsBackWithALine();
+    void selfcheckOfTheCpuPasses();
+    void selfcheckOfTheStandInPasses();
+    void devicesNamesTheStandIn();
+    void benchRunsOnTheStandIn();
+};
+
+void BackendTest::backendsAgree() {
+    const CliResult cpu = runCli(with(kLogits, {"--backend", "cpu"}));
+    KVLAB_VERIFY_SUCCESS(cpu);
+    const CliResult simt = runCli(with(kLogits, {"--backend", "simt"}));
+    QCOMPARE(simt.exit_code, 0);
+    QVERIFY2(simt.hasOneLineError() && simt.err.contains("to check and to show"), simt.err);
+    const CliResult cuda = runCli(with(kLogits, {"--backend", "cuda"}), standIn());
+    KVLAB_VERIFY_SUCCESS(cuda);
+    const QJsonArray expected = cpu.json()["logits"].toArray();
+    QVERIFY(worstDifference(simt.json()["logits"].toArray(), expected) < 0.02);
+    QVERIFY(worstDifference(cuda.json()["logits"].toArray(), expected) < 0.02);
+}
+
+void BackendTest::cudaWithoutAGpuNamesTheWayOut() {
+    const CliResult result = runCli(with(kLogits, {"--backend", "cuda"}), kNoPlugin);
+    KVLAB_VERIFY_REFUSAL(result, 1);
+    QVERIFY2(result.err.contains("--backend cpu"), result.err);
+    KVLAB_VERIFY_SUCCESS(runCli(kLogits, kNoPlugin));
+}
+
+void BackendTest::cudaThatFailsNamesTheWayOut() {
+    for (const char* failure : {"allocate:1:5", "operation:2:20", "synchronise:2:40"}) {
+        const CliResult result = runCli(with(kLogits, {"--backend", "cuda"}), standIn(failure));
+        KVLAB_VERIFY_REFUSAL(result, 1);
+        QVERIFY2(result.err.contains("--backend cpu"), result.err);
+    }
+}
+
+void BackendTest::autoFallsBackWithALine() {
+    const CliResult result = runCli(kLogits, standIn("allocate:1:5"));
+    QCOMPARE(result.exit_code, 0);
+    QVERIFY2(result.hasOneLineError() && result.err.contains("running on the CPU"), result.err);
+    QVERIFY(!result.json()["logits"].toArray().isEmpty());
+}
+
+void BackendTest::selfcheckOfTheCpuPasses() {
+    const CliResult result = runCli({"selfcheck", "--backend", "cpu", "--seed", "7", "--json"});
+    KVLAB_VERIFY_SUCCESS(result);
+    QCOMPARE(result.json()["pass"].toBool(), true);
+    QCOMPARE(result.json()["seed"].toInt(), 7);
+    int num_decodes = 0;
+    for (const QJsonValue& row : result.json()["rows"].toArray()) {
+        if (row["variant"].toString().startsWith("bundled model")) ++num_decodes;
+        QVERIFY(row["worst_error"].toDouble() <= row["tolerance"].toDouble());
+    }
+    QCOMPARE(num_decodes, 4);
+}
+
+// Every kernel through simt and the plugin's table.
+void BackendTest::selfcheckOfTheStandInPasses() {
+    const CliResult result = runCli({"selfcheck", "--backend", "cuda"}, standIn());
+    QVERIFY2(!result.crashed && result.exit_code == 0, result.out + result.err);
+    QVERIFY(result.out.contains("seed") && result.out.contains("all within tolerance"));
+}
+
+void BackendTest::devicesNamesTheStandIn() {
+    const CliResult result = runCli({"devices", "--json"}, standIn());
+    KVLAB_VERIFY_SUCCESS(result);
+    const QJsonObject cuda = result.json()["devices"].toArray().last().toObject();
+    QCOMPARE(cuda["backend"].toString(), QString("cuda"));
+    QCOMPARE(cuda["available"].toBool(), true);
+    QCOMPARE(cuda["driver"].toString(), QString("CUDA 13.0"));
+}
+
+// Its clock stands still there: only that every part runs and gives numbers.
+void BackendTest::benchRunsOnTheStandIn() {
+    const CliResult result = runCli({"bench", "--backend", "cuda", "--quick", "--json"}, standIn());
+    KVLAB_VERIFY_SUCCESS(result);
+    const QJsonObject json = result.json();
+    QCOMPARE(json["device"].toString(), QString("simt stand-in"));
+    QVERIFY(json["copy"].toObject()["gb_per_s"].toDouble() > 0);
+    for (const char* part : {"decode_attention", "prefill_attention", "model_decode", "swap"}) {
+        const QJsonArray rows = json[part].toArray();
+        QVERIFY2(rows.size() >= 2, part);
+        for (const QJsonValue& row : rows) {
+            for (const QJsonValue& value : row.toObject()) {
+                QVERIFY(value.isString() || value.toDouble() > 0);
+            }
+        }
+    }
+    const CliResult text = runCli({"bench", "--backend", "cuda", "--quick"}, standIn());
+    KVLAB_VERIFY_SUCCESS(text);
+    QVERIFY(text.out.contains("of copy") && text.out.contains("scattered"));
+    KVLAB_VERIFY_REFUSAL(runCli({"bench", "--backend", "cuda"}, kNoPlugin), 1);
+}
+
+}  // namespace kvlab
+
+QTEST_GUILESS_MAIN(kvlab::BackendTest)
+#include "backend_test.moc"

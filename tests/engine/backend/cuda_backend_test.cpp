@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cuda_backend.h"
+
+#include <dlfcn.h>
+
+#include <QTest>
+
+#include "engine/backend/cuda_plugin.h"
+#include "engine/error.h"
+#include "engine/model/transformer.h"
+#include "tests/engine/backend/backend_test_support.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny_model.h"
+
+using namespace kvlab;
+
+namespace {
+
+// Sets an environment variable for a while.
+class Environment {
+  public:
+    Environment(const char* name, const QByteArray& value) : name_(name), before_(qgetenv(name)) {
+        qputenv(name, value);
+    }
+    ~Environment() { before_.isEmpty() ? qunsetenv(name_) : qputenv(name_, before_); }
+
+  private:
+    const char* name_;
+    QByteArray before_;
+};
+
+constexpr const char* kFail = "KVLAB_SIMT_PLUGIN_FAIL";
+
+int numAlive() {
+    void* const library = dlopen(KVLAB_SIMT_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+    auto* const alive = reinterpret_cast<int (*)()>(dlsym(library, "kvlabSimtPluginAlive"));
+    return alive != nullptr ? alive() : -1;
+}
+
+// Logits of some decode steps of one sequence: a prompt of 5, then row by row.
+std::vector<std::vector<float>> decode(Backend& backend, int num_steps) {
+    const auto weights = tinyModel();
+    const ModelConfig& c = weights->config;
+    Transformer transformer(weights, backend);
+    PagedKvView kv;
+    kv.dtype = DataType::kF16;
+    kv.num_layers = c.num_layers;
+    kv.num_blocks = 8;
+    kv.block_size = 4;
+    kv.num_kv_heads = c.num_kv_heads;
+    kv.head_dim = c.head_dim;
+    const Backend::Memory pool = backend.allocate(kv.numBytes(), "the pool");
+    kv.data = pool.get();
+    std::vector<std::vector<float>> result;
+    int position = 0;
+    const auto step = [&](int num_rows) {
+        StepBatch batch;
+        batch.num_seqs = 1;
+        batch.max_blocks_per_seq = 8;
+        batch.block_tables = {3, 1, 7, 0, 2, 6, 5, 4};
+        for (int i = 0; i < num_rows; ++i, ++position) {
+            batch.token_ids.push_back((17 * position + 3) % 61);
+            batch.positions.push_back(position);
+            batch.slot_mapping.push_back(batch.block_tables[static_cast<size_t>(position / 4)] * 4 +
+                                         position % 4);
+            batch.row_to_seq.push_back(0);
+            batch.context_lens.push_back(position + 1);
+        }
+        batch.logit_rows = {num_rows - 1};
+        backend.beginStep();
+        const float* const logits = transformer.forward(batch, kv);
+        backend.endStep();
+        result.emplace_back(logits, logits + c.vocab_size);
+    };
+    step(5);
+    for (int i = 0; i < num_steps; ++i) step(1);
+    return result;
+}
+
+}  // namespace
+
+// The engine's side of the CUDA plugin, run over a stand-in that has the same table, host memory
+// and simt kernels. What only a GPU can show is in tests/gpu/check.sh.
+class CudaBackendTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void init() { qputenv("KVLAB_CUDA_PLUGIN", KVLAB_SIMT_PLUGIN); }
+    void cleanup() {
+        qunsetenv("KVLAB_CUDA_PLUGIN");
+        qunsetenv(kFail);
+        QCOMPARE(numAlive(), 0);  // memory, streams, events, graphs
+    }
+
+    void schedulesAgreeWithTheCpu_data() {
+        QTest::addColumn<int>("kv_dtype");
+        QTest::addColumn<bool>("swap");
+        for (const DataType dtype : kKvDataTypes) {
+            QTest::addRow("%s, swap", dataTypeName(dtype)) << static_cast<int>(dtype) << true;
+        }
+        QTest::newRow("f16, recompute") << static_cast<int>(DataType::kF16) << false;
+    }
+
+    // Prefill chunks, decode, copies on write, swaps between two pools.
+    void schedulesAgreeWithTheCpu() {
+        QFETCH(int, kv_dtype);
+        QFETCH(bool, swap);
+        const auto dtype = static_cast<DataType>(kv_dtype);
+        const auto preempt = swap ? PreemptionKind::kSwap : PreemptionKind::kRecompute;
+        const BackendRun cuda = runOn("cuda", tinyModel(), dtype, preempt);
+        const BackendRun cpu = runOn("cpu", tinyModel(), dtype, preempt);
+        QCOMPARE(cuda.backend, std::string("cuda"));
+        QVERIFY(cuda.num_preemptions > 0 && cuda.num_copies > 0);
+        QCOMPARE(cuda.num_swapped_in > 0, swap);
+        const double difference = worstDifference(cuda, cpu);
+        const double tolerance = dtype == DataType::kF32 ? 1e-4 : 2e-3;
+        QVERIFY2(difference < tolerance, qPrintable(QString::number(difference)));
+    }
+
+    void graphsReplayWhatWasRecorded() {
+        const auto plain = decode(*makeCudaBackend({.graphs = false}), 12);
+        const auto replayed = decode(*makeCudaBackend({.graphs = true}), 12);
+        QVERIFY(plain == replayed);
+        // The first decode step of a shape runs, the second is recorded and launched.
+        const Environment fail(kFail, "launch_graph:4:3");
+        QCOMPARE(decode(*makeCudaBackend({.graphs = false}), 12).size(), plain.size());
+        expectError(ErrorKind::kDevice, "launch_graph",
+                    [] { decode(*makeCudaBackend({.graphs = true}), 12); });
+    }
+
+    void failuresBecomeOneSentence_data() {
+        QTest::addColumn<QByteArray>("injected");
+        QTest::addColumn<int>("kind");
+        QTest::addColumn<QString>("part");
+        const auto row = [](const char* injected, ErrorKind kind, const char* part) {
+            QTest::newRow(injected) << QByteArray(injected) << static_cast<int>(kind) << part;
+        };
+        row("open:4", ErrorKind::kDevice, "driver failed");
+        row("create_stream:4", ErrorKind::kDevice, "driver failed");
+        row("create_stream:4:1", ErrorKind::kDevice, "driver failed");
+        row("create_event:4", ErrorKind::kDevice, "driver failed");
+        row("allocate:1", ErrorKind::kOutOfMemory, "free of 2 GiB");
+        row("allocate:1:5", ErrorKind::kOutOfMemory, "the weights needs");
+        row("allocate:1:1000", ErrorKind::kOutOfMemory, "never");  // see below
+        row("allocate_host:1", ErrorKind::kOutOfMemory, "pinned memory");
+        row("allocate_host:2", ErrorKind::kDevice, "stopped answering");
+        row("copy:2", ErrorKind::kDevice, "stopped answering");
+        row("copy:2:40", ErrorKind::kDevice, "stopped answering");
+        row("fill:4", ErrorKind::kDevice, "driver failed");
+        row("operation:1", ErrorKind::kOutOfMemory, "no memory left");
+        row("operation:2", ErrorKind::kDevice, "stopped answering");
+        row("operation:2:55", ErrorKind::kDevice, "stopped answering");
+        row("operation:3:70", ErrorKind::kInternal, "refuses its arguments");
+        row("synchronise:2:30", ErrorKind::kDevice, "stopped answering");
+        row("record_event:4", ErrorKind::kDevice, "driver failed");
+        row("wait_event:4", ErrorKind::kDevice, "driver failed");
+        row("devices:0", ErrorKind::kUnsupported, "the test took the device away");
+        row("capability:0", ErrorKind::kUnsupported, "compute capability 6.1 is below 7.5");
+        row("version:0", ErrorKind::kUnsupported, "another version of KV Lab");
+        row("hole:0", ErrorKind::kUnsupported, "lacks some of its functions");
+    }
+
+    void failuresBecomeOneSentence() {
+        QFETCH(QByteArray, injected);
+        QFETCH(int, kind);
+        QFETCH(QString, part);
+        const Environment fail(kFail, injected);
+        if (part == "never") {  // what fails after the end of the run does no harm
+            QCOMPARE(runOn("cuda", tinyModel(), DataType::kF16).backend, std::string("cuda"));
+            return;
+        }
+        expectError(static_cast<ErrorKind>(kind), part.toStdString(),
+                    [] { runOn("cuda", tinyModel(), DataType::kF16); });
+        expectError(static_cast<ErrorKind>(kind), "use --backend cpu",
+                    [] { runOn("cuda", tinyModel(), DataType::kF16); });
+    }
+
+    void failuresWhileRecordingAreTold_data() {
+        QTest::addColumn<QByteArray>("injected");
+        for (const char* injected : {"begin_capture:4", "end_capture:4", "launch_graph:2"}) {
+            QTest::newRow(injected) << QByteArray(injected);
+        }
+    }
+
+    void failuresWhileRecordingAreTold() {
+        QFETCH(QByteArray, injected);
+        const Environment fail(kFail, injected);
+        expectError(ErrorKind::kDevice, injected.split(':').first().toStdString(),
+                    [] { decode(*makeCudaBackend({}), 5); });
+    }
+
+    void anotherLibraryAndNoneAreRefused() {
+        const Environment other("KVLAB_CUDA_PLUGIN", KVLAB_OTHER_LIBRARY);
+        QVERIFY(!cudaDeviceIsThere());
+        expectError(ErrorKind::kUnsupported, "is not KV Lab's CUDA plugin",
+                    [] { makeCudaBackend({}); });
+        const Environment none("KVLAB_CUDA_PLUGIN", "/nowhere/libkvlab_cuda.so");
+        QVERIFY(!cudaDeviceIsThere());
+        expectError(ErrorKind::kUnsupported, "is not there", [] { makeCudaBackend({}); });
+    }
+
+    void autoTakesTheGpu() {
+        QVERIFY(cudaDeviceIsThere());
+        QCOMPARE(runOn("auto", tinyModel(), DataType::kF16).backend, std::string("cuda"));
+    }
+
+    void autoFallsBackAndSaysWhy() {
+        const Environment fail(kFail, "allocate:1:5");
+        std::string why;
+        EngineConfig config;
+        config.on_fallback = [&](const std::string& text) { why = text; };
+        const BackendRun run =
+            runOn("auto", tinyModel(), DataType::kF16, PreemptionKind::kSwap, config);
+        QCOMPARE(run.backend, std::string("cpu"));
+        QVERIFY2(why.find("the GPU has") != std::string::npos, why.c_str());
+    }
+
+    void autoWithoutAGpuSaysNothing() {
+        const Environment none("KVLAB_CUDA_PLUGIN", "/nowhere/libkvlab_cuda.so");
+        bool told = false;
+        EngineConfig config;
+        config.on_fallback = [&](const std::string&) { told = true; };
+        QCOMPARE(runOn("auto", tinyModel(), DataType::kF16, PreemptionKind::kSwap, config).backend,
+                 std::string("cpu"));
+        QVERIFY(!told);
+    }
+};
+
+QTEST_GUILESS_MAIN(CudaBackendTest)
+#include "cuda_backend_test.moc"
