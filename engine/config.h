@@ -110,7 +110,10 @@ struct EngineConfig {
     // cpu | cuda | simt, or auto: cuda if a GPU is there and takes the model and the pool, else
     // cpu.
     std::string backend = "auto";
-    // Told why `auto` left a GPU that is there for the CPU: one sentence.
+    // With "cuda": go on on the CPU when the GPU cannot be used or fails in the middle of a run, as
+    // `auto` does.
+    bool cpu_fallback = false;
+    // Told why the CPU took over from a GPU, at the start or in the middle of a run: one sentence.
     std::function<void(const std::string& why)> on_fallback;
     // kSwap falls back to recompute while the host pool is full.
     PreemptionKind preempt = PreemptionKind::kRecompute;

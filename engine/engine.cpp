@@ -76,6 +76,11 @@ int64_t finalLen(const EngineRequest& request) {
     return request.promptLen() + maxTokens(request) - 1;
 }
 
+// What an error says without what it proposes to do: "the GPU stopped answering (…)".
+std::string withoutAdvice(const std::string& message) {
+    return message.substr(0, message.rfind("; "));
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -83,6 +88,9 @@ struct Engine::Impl {
     std::unique_ptr<StepExecutor> executor;
     EngineConfig config;
     int vocab_size = 0;  // 0: an accounting run takes any token
+    // To go on with on the CPU when the GPU fails; null: it is not wanted, or it happened.
+    std::shared_ptr<const ModelWeights> spare_weights;
+    EngineConfig spare_config;
     TraceRecorder recorder;
     KvCacheManager cache;
     Scheduler scheduler;
@@ -460,6 +468,45 @@ struct Engine::Impl {
         if (executor->isSimulated()) stats.forward_ms = ms;
     }
 
+    // The GPU failed in the middle of a step. The K/V in its pool are lost, and what reached the
+    // host pool may be half a copy; the tokens are all here, and none of this step was chosen. So
+    // the CPU computes every sequence again. The step ends with that: it ran nothing. A pool that
+    // does not fit here either ends the run.
+    std::shared_ptr<const StepTrace> goOnOnCpu(const EngineError& failure, double start_ms) {
+        const std::string what = withoutAdvice(failure.what());
+        std::unique_ptr<StepExecutor> cpu;
+        try {
+            cpu = makeModelExecutor(spare_weights, spare_config);
+        } catch (const EngineError& error) {
+            throw EngineError(error.kind(),
+                              what + ", and the CPU cannot take over: " + error.what());
+        }
+        executor = std::move(cpu);
+        spare_weights.reset();
+        config.backend = executor->config().backend;
+        config.num_threads = executor->config().num_threads;
+        const std::vector<RequestId> interrupted = scheduler.recomputeAll();
+        for (const RequestId request : interrupted) {
+            ++timings[static_cast<size_t>(request.value)].num_preemptions;
+        }
+        num_idle_steps = 0;
+        if (config.on_fallback) {
+            config.on_fallback(what + "; " +
+                               counted(static_cast<int64_t>(interrupted.size()),
+                                       "running sequence is", "running sequences are") +
+                               " computed again");
+        }
+        StepStats stats;
+        stats.num_waiting = static_cast<int>(scheduler.waiting().size());
+        stats.total_ms = wall.nowMs() - start_ms;
+        return seal(stats);
+    }
+
+    bool canGoOnWithout(const EngineError& failure) const {
+        return spare_weights &&
+               (failure.kind() == ErrorKind::kDevice || failure.kind() == ErrorKind::kOutOfMemory);
+    }
+
     std::shared_ptr<const StepTrace> step() {
         const double start_ms = wall.nowMs();
         releaseFinished();
@@ -483,7 +530,12 @@ struct Engine::Impl {
         stats.num_recomputed_tokens = plan.num_recomputed_tokens;
         stats.num_running = static_cast<int>(plan.rows.size());
         countReads(plan, stats);
-        executor->run(plan, cache, stats);
+        try {
+            executor->run(plan, cache, stats);
+        } catch (const EngineError& failure) {
+            if (!canGoOnWithout(failure)) throw;
+            return goOnOnCpu(failure, start_ms);
+        }
         passVirtualTime(plan, stats);
         countMoves(plan);
         for (const ScheduledRows& rows : plan.rows) {
@@ -508,10 +560,13 @@ Engine::Engine(std::shared_ptr<const ModelWeights> weights,
                std::shared_ptr<const Tokenizer> tokenizer,
                const EngineConfig& config) {
     checkConfig(config);
-    const int vocab_size = weights->config.vocab_size;
-    impl_ =
-        std::make_unique<Impl>(makeModelExecutor(std::move(weights), config), std::move(tokenizer));
-    impl_->vocab_size = vocab_size;
+    impl_ = std::make_unique<Impl>(makeModelExecutor(weights, config), std::move(tokenizer));
+    impl_->vocab_size = weights->config.vocab_size;
+    if (impl_->config.backend == "cuda" && fallsBackToCpu(config)) {
+        impl_->spare_weights = std::move(weights);
+        impl_->spare_config = config;
+        impl_->spare_config.backend = "cpu";
+    }
 }
 
 Engine::Engine(const ModelConfig& model,

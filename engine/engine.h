@@ -67,6 +67,10 @@ using LogitsObserver =
 // Requests enter by priority, then in order, when the blocks of their prompt fit; a running
 // sequence that finds the pool empty preempts the last in line (scheduling/scheduler.h). None of it
 // changes a token on the CPU: what is computed again has the same bits.
+//
+// A GPU that fails in the middle of a step costs the K/V, not a token, where the CPU may take over
+// (EngineConfig::backend, cpu_fallback): that step runs nothing, every sequence joins the queue to
+// be computed again, config().backend and deviceName() say what goes on, on_fallback is told why.
 class Engine {
   public:
     // `tokenizer` may be null (generated weights): steps then name no pieces and end-of-text is

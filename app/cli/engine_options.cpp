@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <unistd.h>
 
 #include "app/cli/later_options.h"
 #include "app/cli/option_text.h"
@@ -21,8 +22,15 @@ EngineConfig EngineOptions::engineConfig() const {
     }
     EngineConfig config;
     config.backend = backend.value_or("auto");
+    if (cpu_fallback && config.backend != "cuda" && config.backend != "auto") {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--cpu-fallback is for a GPU that fails; add --backend cuda");
+    }
+    config.cpu_fallback = cpu_fallback;
     config.on_fallback = [](const std::string& why) {
-        std::fprintf(stderr, "kvlab-cli: running on the CPU: %s\n", why.c_str());
+        // A line that tells progress may stand there.
+        const char* const clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
+        std::fprintf(stderr, "%skvlab-cli: running on the CPU: %s\n", clear, why.c_str());
     };
     if (config.backend == "simt") {
         std::fprintf(stderr,
@@ -96,8 +104,10 @@ void addEngineOptions(CLI::App& app, EngineOptions& options) {
     app.add_option("--model", options.model, "GGUF file (default: the bundled model)")
         ->type_name("F.gguf");
     addChoice(app, "--backend", &options.backend, {"auto", "cpu", "cuda", "simt"}, {},
-              "where the model runs: auto takes a GPU if there is one; simt runs the CUDA kernels "
-              "on the CPU, slowly, to check and to show them");
+              "where the model runs: auto takes a GPU if there is one, and the CPU when it fails; "
+              "simt runs the CUDA kernels on the CPU, slowly, to check and to show them");
+    app.add_flag("--cpu-fallback", options.cpu_fallback,
+                 "with --backend cuda: go on on the CPU when the GPU cannot be used or fails");
     addChoice(app, "--kv-dtype", &options.kv_dtype, {"f32", "f16", "bf16", "int8"}, {},
               "storage of K and V, default f16");
     app.add_option("--block-size", options.block_size, "tokens per block, 1 to 256, default 16")

@@ -16,6 +16,7 @@ namespace kvlab {
 // The options that every command with an engine shares, as typed.
 struct EngineOptions {
     std::optional<std::string> model, backend, kv_dtype, block_size, blocks, threads, token_budget;
+    bool cpu_fallback = false;
 
     std::string modelPath() const { return model.value_or(""); }
     // Throws EngineError(kBadArgument). num_blocks 0: the command sizes the pool.

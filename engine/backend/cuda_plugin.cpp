@@ -40,6 +40,7 @@ bool isComplete(const CudaTable& table) {
 
 CudaPlugin loadFrom(const std::filesystem::path& path) {
     CudaPlugin plugin;
+    plugin.exists = true;
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         const char* const why = dlerror();

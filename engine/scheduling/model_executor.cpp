@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "engine/backend/cuda_backend.h"
+#include "engine/backend/cuda_plugin.h"
 #include "engine/backend/timed_backend.h"
 #include "engine/error.h"
 #include "engine/model/transformer.h"
@@ -207,16 +208,27 @@ class ModelExecutor : public StepExecutor {
     SteadyClock clock_;
 };
 
+// Something is there: a GPU, if only an old one, or a plugin that does not load.
+bool cudaMayBeTried() {
+    const CudaPlugin plugin = loadCudaPlugin();
+    return plugin.exists && (plugin.table == nullptr || plugin.probe.num_devices > 0);
+}
+
 }  // namespace
+
+bool fallsBackToCpu(const EngineConfig& config) {
+    return config.backend == "auto" || (config.backend == "cuda" && config.cpu_fallback);
+}
 
 std::unique_ptr<StepExecutor> makeModelExecutor(std::shared_ptr<const ModelWeights> weights,
                                                 const EngineConfig& config) {
-    if (config.backend != "auto") {
+    if (!fallsBackToCpu(config)) {
         return std::make_unique<ModelExecutor>(std::move(weights), config,
                                                makeBackend(config.backend, config.num_threads));
     }
-    // A GPU if there is one; why one that is there cannot be used is told and not an error.
-    if (cudaDeviceIsThere()) {
+    // A GPU if there is one; why one that is there cannot be used is told and not an error. No GPU,
+    // or no plugin, is told to who asked for it by name.
+    if (config.backend == "cuda" || cudaMayBeTried()) {
         try {
             return std::make_unique<ModelExecutor>(weights, config, makeCudaBackend({}));
         } catch (const EngineError& error) {

@@ -2,6 +2,7 @@
 #include "engine/scheduling/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/error.h"
 #include "engine/trace/trace_recorder.h"
@@ -198,16 +199,58 @@ bool Scheduler::dropLastSwapped() {
         Sequence& sequence = *at->second;
         if (sequence.preempted != PreemptionKind::kSwap) continue;
         const int64_t on_host = cache_.table(sequence.id).num_on_host;
-        tell(DecisionKind::kPreempted, DecisionReason::kHostPoolFull, sequence,
-             cache_.table(sequence.id).numHeld() - on_host, cache_.hostPool().numFree());
-        sequence.recompute_len =
-            std::max(sequence.recompute_len, static_cast<int>(kvLen(sequence)));
-        cache_.drop(sequence.id);
-        sequence.preempted = PreemptionKind::kRecompute;
-        sequence.phase = Phase::kPrefill;
+        dropSwapped(sequence, DecisionReason::kHostPoolFull,
+                    cache_.table(sequence.id).numHeld() - on_host, cache_.hostPool().numFree());
         return true;
     }
     return false;
+}
+
+void Scheduler::dropSwapped(Sequence& sequence,
+                            DecisionReason reason,
+                            int64_t blocks,
+                            int64_t free) {
+    tell(DecisionKind::kPreempted, reason, sequence, blocks, free);
+    sequence.recompute_len = std::max(sequence.recompute_len, static_cast<int>(kvLen(sequence)));
+    cache_.drop(sequence.id);
+    sequence.preempted = PreemptionKind::kRecompute;
+    sequence.phase = Phase::kPrefill;
+}
+
+void Scheduler::stopRunning(Sequence& sequence, PreemptionKind kind) {
+    if (kind == PreemptionKind::kSwap) {
+        cache_.swapOut(sequence.id, transfers_);
+    } else {
+        sequence.recompute_len =
+            std::max(sequence.recompute_len, static_cast<int>(kvLen(sequence)));
+        cache_.drop(sequence.id);
+        sequence.phase = Phase::kPrefill;
+    }
+    sequence.preempted = kind;
+    sequence.told_wait.reset();
+    ++num_preemptions_;
+    preempted_.push_back(sequence.request_id);
+    const Sequence::Key key = sequence.key();
+    waiting_.emplace(key, takeRunning(sequence));
+}
+
+std::vector<RequestId> Scheduler::recomputeAll() {
+    const auto held = [&](const Sequence& s) { return cache_.table(s.id).numHeld(); };
+    for (const auto& [key, sequence] : waiting_) {
+        if (sequence->preempted != PreemptionKind::kSwap) continue;
+        dropSwapped(*sequence, DecisionReason::kDeviceFailed, held(*sequence),
+                    cache_.pool().numFree());
+    }
+    std::vector<Sequence*> alive;
+    for (const auto& sequence : running_) {
+        if (sequence->phase != Phase::kFinished) alive.push_back(sequence.get());
+    }
+    for (Sequence* const sequence : alive) {
+        tell(DecisionKind::kPreempted, DecisionReason::kDeviceFailed, *sequence, held(*sequence),
+             cache_.pool().numFree());
+        stopRunning(*sequence, PreemptionKind::kRecompute);
+    }
+    return std::exchange(preempted_, {});
 }
 
 void Scheduler::preemptOne(Sequence& victim, DecisionReason reason, int64_t blocks_needed) {
@@ -221,19 +264,7 @@ void Scheduler::preemptOne(Sequence& victim, DecisionReason reason, int64_t bloc
             kind = PreemptionKind::kRecompute;
         }
     }
-    if (kind == PreemptionKind::kSwap) {
-        cache_.swapOut(victim.id, transfers_);
-    } else {
-        victim.recompute_len = std::max(victim.recompute_len, static_cast<int>(kvLen(victim)));
-        cache_.drop(victim.id);
-        victim.phase = Phase::kPrefill;
-    }
-    victim.preempted = kind;
-    victim.told_wait.reset();
-    ++num_preemptions_;
-    preempted_.push_back(victim.request_id);
-    const Sequence::Key key = victim.key();
-    waiting_.emplace(key, takeRunning(victim));
+    stopRunning(victim, kind);
 }
 
 void Scheduler::preempt(Sequence& victim, DecisionReason reason, int64_t blocks_needed) {

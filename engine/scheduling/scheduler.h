@@ -63,6 +63,10 @@ class Scheduler {
     // join the queue and prefill the prompt themselves. Returns those that run.
     std::vector<Sequence*> forkSamples(Sequence& parent, std::vector<BlockTransfer>& transfers);
     void finish(Sequence& sequence, FinishReason reason);
+    // The device's pool is gone, and with it what was planned: every sequence that runs or is
+    // swapped out keeps its tokens and no block, and is computed again. Returns the requests of
+    // those that ran, one entry a sequence.
+    std::vector<RequestId> recomputeAll();
 
     // By key: who goes first comes first.
     const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
@@ -100,6 +104,9 @@ class Scheduler {
     bool runsBefore(const Sequence& sequence) const;
     // The least important swapped-out sequence gives up its blocks and is computed again.
     bool dropLastSwapped();
+    void dropSwapped(Sequence& sequence, DecisionReason reason, int64_t blocks, int64_t free);
+    // A running sequence leaves for the queue. kSwap: the host pool has room.
+    void stopRunning(Sequence& sequence, PreemptionKind kind);
     // With its whole request when it is a beam: beams only go on together.
     void preempt(Sequence& victim, DecisionReason reason, int64_t blocks_needed);
     void preemptOne(Sequence& victim, DecisionReason reason, int64_t blocks_needed);

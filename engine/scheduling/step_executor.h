@@ -43,6 +43,9 @@ class StepExecutor {
 std::unique_ptr<StepExecutor> makeModelExecutor(std::shared_ptr<const ModelWeights> weights,
                                                 const EngineConfig& config);
 
+// The CPU takes over from a GPU that cannot be used or fails: the user agreed.
+bool fallsBackToCpu(const EngineConfig& config);
+
 // No weights, no K/V: a step takes the time that options.step_ms says, and the clock goes on by it.
 std::unique_ptr<StepExecutor> makeAccountingExecutor(const ModelConfig& model,
                                                      const EngineConfig& config);

@@ -63,6 +63,7 @@ struct RunResult {
     WasteAccount waste;
     StepTotals steps;
     RunMetrics metrics;  // after the last step, before a sequence that stopped in it is freed
+    std::vector<std::string> messages;  // as SessionCallbacks::on_message was told
     bool cancelled = false;
 };
 

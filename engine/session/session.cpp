@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -64,12 +65,16 @@ struct Prepared {
     std::vector<RequestId> ids;
 };
 
-Prepared prepare(const RunConfig& config, const LoadedModel& model) {
+// `on_fallback` as the engine is to call it.
+Prepared prepare(const RunConfig& config,
+                 const LoadedModel& model,
+                 std::function<void(const std::string&)> on_fallback) {
     if (config.requests.empty()) {
         throw EngineError(ErrorKind::kBadArgument, "the run has no request; give it a prompt");
     }
     Prepared prepared;
     EngineConfig engine_config = config.engine;
+    engine_config.on_fallback = std::move(on_fallback);
     BlockPool::checkSize(std::max(1, engine_config.cache.num_blocks),
                          engine_config.cache.block_size);
     int64_t longest = 0;
@@ -200,7 +205,12 @@ RunResult resultOf(const Engine& engine,
 RunResult run(const RunConfig& config, const SessionCallbacks& callbacks, Control& control) {
     report(callbacks, SessionPhase::kLoadingModel, 0, "loading the model");
     const LoadedModel model = loadModel(config.model_path);
-    Prepared prepared = prepare(config, model);
+    std::vector<std::string> messages;
+    Prepared prepared = prepare(config, model, [&](const std::string& why) {
+        messages.push_back("running on the CPU: " + why);
+        if (config.engine.on_fallback) config.engine.on_fallback(why);
+        if (callbacks.on_message) callbacks.on_message(messages.back());
+    });
     Engine& engine = *prepared.engine;
     report(callbacks, SessionPhase::kLoadingModel, 1, "model loaded");
 
@@ -256,6 +266,7 @@ RunResult run(const RunConfig& config, const SessionCallbacks& callbacks, Contro
     // What a slab never used is known when its sequence has left.
     engine.releaseFinished();
     result.waste = engine.waste();
+    result.messages = std::move(messages);
     result.cancelled = cancelled;
     return result;
 }

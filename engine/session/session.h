@@ -19,6 +19,9 @@ struct SessionCallbacks {
     std::function<void(SessionPhase phase, double fraction, const std::string& text)> on_progress;
     std::function<void(std::shared_ptr<const RunInfo>)> on_started;
     std::function<void(std::shared_ptr<const StepTrace>)> on_step;
+    // What the user should know though the run goes on: that the CPU took over from a GPU, and why.
+    // One sentence, at any time; also in RunResult::messages.
+    std::function<void(const std::string& message)> on_message;
     std::function<void(const RunResult&)> on_finished;          // also after cancel()
     std::function<void(const std::string& message)> on_failed;  // one plain sentence
 };

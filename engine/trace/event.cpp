@@ -61,6 +61,8 @@ std::string describeDecision(const DecisionsMade& e, size_t i) {
             return text + ": a request that goes first needs " + needed + ", " + free;
         case DecisionReason::kHostPoolFull:
             return text + ": the host pool has no room for its " + needed + ", " + free + " there";
+        case DecisionReason::kDeviceFailed:
+            return text + ": the device failed, and what its " + needed + " held is computed again";
     }
     return text;
 }
@@ -150,7 +152,8 @@ const char* decisionReasonName(DecisionReason reason) {
                                              "longer_than_run",
                                              "needed_by_other",
                                              "higher_priority",
-                                             "host_pool_full"};
+                                             "host_pool_full",
+                                             "device_failed"};
     return kNames[static_cast<size_t>(reason)];
 }
 

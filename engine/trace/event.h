@@ -43,6 +43,7 @@ enum class DecisionReason : uint8_t {
     kNeededByOther,   // an earlier sequence needs its blocks
     kHigherPriority,  // a request that goes first needs its blocks
     kHostPoolFull,    // it should have been swapped out, or kept there
+    kDeviceFailed,    // its K/V are lost: the run goes on on the CPU
 };
 
 // The "why" log: what the scheduler decided, with the numbers it decided by. A wait is told once

@@ -352,7 +352,7 @@ Event eventFromJson(const json& object) {
     if (name == "decisions_made") {
         DecisionsMade e;
         e.kind = getNames(object, "kind", DecisionKind::kResumed, decisionKindName);
-        e.reason = getNames(object, "reason", DecisionReason::kHostPoolFull, decisionReasonName);
+        e.reason = getNames(object, "reason", DecisionReason::kDeviceFailed, decisionReasonName);
         e.request = getIds<RequestId>(object, "request");
         e.sequence = getIds<SequenceId>(object, "sequence", -1);
         e.blocks_needed = getCounts(object, "blocks_needed");

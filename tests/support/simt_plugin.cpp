@@ -296,5 +296,7 @@ extern "C" const kvlab::CudaTable* kvlabCudaTable(int32_t version) {
     return version == kCudaPluginVersion ? &kTable : nullptr;
 }
 
+// For the test: calls of the entry that is to fail, since it was named.
+extern "C" int kvlabSimtPluginWorked() { return static_cast<int>(kvlab::num_worked); }
 // For the test: what was made and not given back.
 extern "C" int kvlabSimtPluginAlive() { return kvlab::num_alive; }

@@ -38,6 +38,7 @@ class BackendTest : public QObject {
     void cudaWithoutAGpuNamesTheWayOut();
     void cudaThatFailsNamesTheWayOut();
     void autoFallsBackWithALine();
+    void theCpuTakesOverInTheMiddleOfARun();
     void selfcheckOfTheCpuPasses();
     void selfcheckOfTheStandInPasses();
     void devicesNamesTheStandIn();
@@ -77,6 +78,29 @@ void BackendTest::autoFallsBackWithALine() {
     QCOMPARE(result.exit_code, 0);
     QVERIFY2(result.hasOneLineError() && result.err.contains("running on the CPU"), result.err);
     QVERIFY(!result.json()["logits"].toArray().isEmpty());
+}
+
+// The bundled model's two best never come close here: the same tokens as the CPU's alone.
+void BackendTest::theCpuTakesOverInTheMiddleOfARun() {
+    const QStringList generate = {"generate", "--prompt-tokens", "20", "--max-tokens",
+                                  "6",        "--samples",       "2",  "--json"};
+    const CliResult cpu = runCli(with(generate, {"--backend", "cpu"}));
+    KVLAB_VERIFY_SUCCESS(cpu);
+    const char* const failure = "launch_graph:2:2";
+    const auto tookOver = [&](const CliResult& result) {
+        QCOMPARE(result.exit_code, 0);
+        QVERIFY2(result.hasOneLineError() && result.err.contains("running on the CPU: the GPU") &&
+                     result.err.contains("2 running sequences are computed again"),
+                 result.err);
+        QVERIFY(result.json()["token_ids"] == cpu.json()["token_ids"]);
+        QCOMPARE(result.json()["metrics"].toObject()["preemptions"].toInt(), 2);
+    };
+    tookOver(runCli(generate, standIn(failure)));
+    tookOver(runCli(with(generate, {"--backend", "cuda", "--cpu-fallback"}), standIn(failure)));
+    const CliResult alone = runCli(with(generate, {"--backend", "cuda"}), standIn(failure));
+    KVLAB_VERIFY_REFUSAL(alone, 1);
+    QVERIFY2(alone.err.contains("--backend cpu"), alone.err);
+    KVLAB_VERIFY_REFUSAL(runCli(with(generate, {"--backend", "cpu", "--cpu-fallback"})), 2);
 }
 
 void BackendTest::selfcheckOfTheCpuPasses() {
