@@ -28,8 +28,13 @@ void runTokenize(const TokenizeOptions& options) {
     checkChatOptions(options.chat, options.system);
     const std::string text = options.text ? *options.text : readTextFile(*options.file);
     const std::shared_ptr<const Tokenizer> tokenizer = loadTokenizer(options.model.value_or(""));
-    const std::vector<TokenId> tokens =
-        options.chat ? chatTokens(*tokenizer, options.system, text) : tokenizer->encode(text, true);
+    const std::vector<TokenId> tokens = options.chat ? chatTokens(*tokenizer, options.system, text)
+                                                     : tokenizer->encode(text, true, true);
+    if (tokenizer->lacksNormalisation()) {
+        std::fprintf(stderr,
+                     "kvlab-cli: note: the model wants text in Unicode's form C, which this build "
+                     "cannot do (libutf8proc was missing); text stays as it is\n");
+    }
     // The way back leaves out what a chat template writes, so there it shows nothing.
     const bool round_trip = !options.chat && tokenizer->decode(tokens) == text;
     if (options.json) {
@@ -58,8 +63,8 @@ void runTokenize(const TokenizeOptions& options) {
 }  // namespace
 
 void addTokenizeCommand(CLI::App& app) {
-    CLI::App* command =
-        app.add_subcommand("tokenize", "tokens of a text, begin token included, and the way back");
+    CLI::App* command = app.add_subcommand(
+        "tokenize", "tokens of a text, begin and end token as the file asks, and the way back");
     const auto options = std::make_shared<TokenizeOptions>();
     command->add_option("--model", options->model, "GGUF file (default: the bundled model)")
         ->type_name("F.gguf");

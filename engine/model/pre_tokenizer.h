@@ -9,8 +9,7 @@ namespace kvlab {
 
 // How a byte-level vocabulary cuts text before it merges: no token spans two pieces. Each rule is
 // the regular expression that its model's tokenizer.json publishes, with \p{L}, \p{N} and \s of
-// Unicode 16.0. No Unicode normalisation is done (Qwen 2's tokenizer.json asks for NFC: text that
-// is not NFC may give other, equally decodable tokens there).
+// Unicode 16.0. Qwen 2's is to be given normalised text (nfc.h).
 enum class PreTokenizer {
     // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
     kGpt2,

@@ -9,6 +9,7 @@
 #include "engine/error.h"
 #include "engine/model/bpe_tokenizer.h"
 #include "engine/model/gguf.h"
+#include "engine/model/nfc.h"
 #include "engine/model/spm_tokenizer.h"
 #include "engine/model/utf8.h"
 #include "engine/model/vocabulary.h"
@@ -23,8 +24,9 @@ constexpr size_t kMaxTextBytes = size_t{1} << 26;
 struct Tokenizer::Impl {
     Vocabulary words;
     std::unique_ptr<const TextEncoder> encoder;
-    PieceTrie in_text;    // whole pieces to find in any text, before the encoder cuts it
-    PieceTrie in_markup;  // the same and the control tokens
+    PieceTrie in_text;       // whole pieces to find in any text, before the encoder cuts it
+    PieceTrie in_markup;     // the same and the control tokens
+    bool wants_nfc = false;  // of the text between whole pieces, before it is cut
 
     explicit Impl(const GgufFile& file);
     void readSpm(const GgufFile& file);
@@ -91,6 +93,8 @@ void Tokenizer::Impl::readBpe(const GgufFile& file) {
     const bool is_llama3 = *rule == PreTokenizer::kLlama3;
     words = Vocabulary::read(file, {.adds_bos = is_llama3});
     encoder = makeBpeEncoder(file, words, *rule, is_llama3);
+    // As the model's tokenizer.json asks ("normalizer": NFC); llama.cpp does without.
+    wants_nfc = *rule == PreTokenizer::kQwen2;
 }
 
 Tokenizer Tokenizer::fromGguf(const GgufFile& file) {
@@ -99,11 +103,13 @@ Tokenizer Tokenizer::fromGguf(const GgufFile& file) {
     return tokenizer;
 }
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_bos) const {
-    return encode({{std::string(text), false}}, add_bos);
+std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_bos, bool add_eos) const {
+    return encode({{std::string(text), false}}, add_bos, add_eos);
 }
 
-std::vector<TokenId> Tokenizer::encode(const std::vector<TextPart>& parts, bool add_bos) const {
+std::vector<TokenId> Tokenizer::encode(const std::vector<TextPart>& parts,
+                                       bool add_bos,
+                                       bool add_eos) const {
     size_t num_bytes = 0;
     for (const TextPart& part : parts) {
         num_bytes += std::min(part.text.size(), kMaxTextBytes + 1);
@@ -125,6 +131,7 @@ std::vector<TokenId> Tokenizer::encode(const std::vector<TextPart>& parts, bool 
     bool wants_prefix = impl_->words.adds_space_prefix;
     const auto encodePending = [&] {
         if (pending.empty()) return;
+        if (impl_->wants_nfc) pending = toNfc(pending);
         if (wants_prefix) pending.insert(0, 1, ' ');
         impl_->encoder->encode(pending, tokens);
         pending.clear();
@@ -150,6 +157,9 @@ std::vector<TokenId> Tokenizer::encode(const std::vector<TextPart>& parts, bool 
         }
     }
     encodePending();
+    if (add_eos && impl_->words.adds_eos && impl_->words.eos.valid()) {
+        tokens.push_back(impl_->words.eos);
+    }
     return tokens;
 }
 
@@ -178,6 +188,8 @@ std::string Tokenizer::piece(TokenId token) const {
 const std::string& Tokenizer::rawPiece(TokenId token) const {
     return impl_->words.raw_pieces[impl_->checkedIndex(token)];
 }
+
+bool Tokenizer::lacksNormalisation() const { return impl_->wants_nfc && !canNormalise(); }
 
 int Tokenizer::vocabSize() const { return static_cast<int>(impl_->words.raw_pieces.size()); }
 TokenId Tokenizer::bos() const { return impl_->words.bos; }

@@ -63,6 +63,7 @@ Vocabulary Vocabulary::read(const GgufFile& file, const Defaults& defaults) {
     words.eos = TokenId(readToken("tokenizer.ggml.eos_token_id", defaults.eos));
     words.eot = TokenId(readToken("tokenizer.ggml.eot_token_id", kNoToken));
     words.adds_bos = file.getBool("tokenizer.ggml.add_bos_token", defaults.adds_bos);
+    words.adds_eos = file.getBool("tokenizer.ggml.add_eos_token", false);
     words.adds_space_prefix =
         file.getBool("tokenizer.ggml.add_space_prefix", defaults.adds_space_prefix);
     words.chat_template = file.getString("tokenizer.chat_template", "");

@@ -42,6 +42,7 @@ struct Vocabulary {
     TokenId eos;
     TokenId eot;  // end of a chat turn, where it is another token than eos
     bool adds_bos = false;
+    bool adds_eos = false;
     bool adds_space_prefix = false;
     std::string chat_template;  // Jinja source; "": none
 

@@ -10,6 +10,7 @@
 #include <QTest>
 
 #include "engine/error.h"
+#include "engine/model/nfc.h"
 #include "engine/model/tokenizer.h"
 #include "tests/support/expect_error.h"
 
@@ -309,6 +310,7 @@ class BpeTokenizerTest : public QObject {
         file.pre = "llama-bpe";
         QCOMPARE(valuesOf(load(file).encode("a", true)), (Ids{begin, a}));
         QCOMPARE(valuesOf(load(file).encode("a", false)), (Ids{a}));
+        QCOMPARE(valuesOf(load(file).encode("a", true, true)), (Ids{begin, a}));  // not asked for
         file.flags = {{"add_bos_token", false}};
         QCOMPARE(valuesOf(load(file).encode("a", true)), (Ids{a}));
         file.pre = "smollm";
@@ -316,11 +318,38 @@ class BpeTokenizerTest : public QObject {
         const Tokenizer tokenizer = load(file);
         QCOMPARE(valuesOf(tokenizer.encode("a", true)), (Ids{begin, tokenOfByte(' '), a}));
         QCOMPARE(tokenizer.decode(tokenizer.encode(" a", true)), std::string(" a"));
+        QCOMPARE(valuesOf(tokenizer.encode("a", true, true)),
+                 (Ids{begin, tokenOfByte(' '), a, stop}));
+        QCOMPARE(valuesOf(tokenizer.encode("", false, true)), (Ids{stop}));
+        QCOMPARE(tokenizer.decode(tokenizer.encode("a", true, true)), std::string("a"));
         QCOMPARE(tokenizer.bos(), TokenId(begin));
         QVERIFY(tokenizer.endsText(TokenId(stop)));
         file.ids = {};
         QVERIFY(!load(file).bos().valid());
-        QCOMPARE(valuesOf(load(file).encode("", true)), (Ids{}));
+        QCOMPARE(valuesOf(load(file).encode("", true, true)), (Ids{}));
+    }
+
+    // e + U+0301 is é for Qwen 2, and stays two characters for the others.
+    void qwen2NormalisesItsText() {
+        ByteLevelFile file = byteFile();
+        const int mark = file.add("<mark>", TokenType::kUserDefined);
+        const auto bytes = [](std::string_view text) {
+            Ids ids;
+            for (const char c : text) ids.push_back(tokenOfByte(static_cast<uint8_t>(c)));
+            return ids;
+        };
+        file.pre = "llama-bpe";
+        QCOMPARE(valuesOf(load(file).encode("e\u0301", false)), bytes("e\u0301"));
+        file.pre = "qwen2";
+        const Tokenizer tokenizer = load(file);
+        QCOMPARE(tokenizer.lacksNormalisation(), !canNormalise());
+        if (!canNormalise()) QSKIP("this build has no libutf8proc");
+        QCOMPARE(valuesOf(tokenizer.encode("e\u0301", false)), bytes("\u00e9"));
+        // What stands on either side of a whole piece does not meet.
+        Ids expected = bytes("e");
+        expected.push_back(mark);
+        for (const int id : bytes("\u0301x")) expected.push_back(id);
+        QCOMPARE(valuesOf(tokenizer.encode("e<mark>\u0301x", false)), expected);
     }
 
     void roundTripsAnyBytes() {
