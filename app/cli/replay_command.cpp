@@ -32,7 +32,7 @@ using Typed = std::optional<std::string>;
 struct ReplayCommandOptions {
     EngineOptions engine;
     ScheduleOptions schedule;
-    Typed requests, poisson, count, burst_on, burst_off, seed;
+    Typed requests, poisson, count, samples, burst_on, burst_off, seed;
     Typed prompt_median, prompt_sigma, prompt_max, output_median, output_sigma, output_max;
     Typed clock, vram, utilisation, weights_bytes, flops, bandwidth, link, step_overhead;
     Typed watermark, temperature, top_k, top_p, trace, why, list;
@@ -66,6 +66,7 @@ void checkCombination(const ReplayCommandOptions& o) {
         const std::string why = "draws arrivals; with --requests the file says them";
         if (o.bursts) refuse("--bursts " + why);
         refuseAny({{"--count", &o.count},
+                   {"--samples", &o.samples},
                    {"--burst-on", &o.burst_on},
                    {"--burst-off", &o.burst_off},
                    {"--prompt-median", &o.prompt_median},
@@ -161,7 +162,11 @@ std::vector<TraceRequest> requestsFrom(const ReplayCommandOptions& o, int contex
     lengths(trace.prompt, "prompt", o.prompt_median, o.prompt_sigma, o.prompt_max,
             context_len / 4 * 3);
     lengths(trace.output, "output", o.output_median, o.output_sigma, o.output_max, context_len / 4);
-    return generateRequestTrace(trace);
+    std::vector<TraceRequest> requests = generateRequestTrace(trace);
+    const auto num_samples =
+        static_cast<int>(parseWhole("--samples", o.samples, 1, kMaxRequestSamples, 1));
+    for (TraceRequest& request : requests) request.num_samples = num_samples;
+    return requests;
 }
 
 // The pool that the assumed machine has left beside the weights.
@@ -236,9 +241,18 @@ Json requestJson(const ReplayedRequest& request,
     const bool is_refused = request.status == ReplayStatus::kRefused;
     Json tokens = nullptr;
     Json text = nullptr;
+    Json samples = nullptr;
+    const auto list = [](const std::vector<TokenId>& ids) {
+        Json values = Json::array();
+        for (const TokenId token : ids) values.push_back(token.value);
+        return values;
+    };
     if (result.has_weights) {
-        tokens = Json::array();
-        for (const TokenId token : request.token_ids) tokens.push_back(token.value);
+        tokens = list(request.token_ids);
+        if (request.num_samples > 1) {
+            samples = Json::array({tokens});
+            for (const auto& sample : request.more_samples) samples.push_back(list(sample));
+        }
         if (words != nullptr) text = words->decode(request.token_ids, false);
     }
     return {{"request", times.request.value},
@@ -250,7 +264,9 @@ Json requestJson(const ReplayedRequest& request,
             {"priority", times.priority},
             {"seed", result.has_weights ? Json(request.seed) : Json(nullptr)},
             {"sampled_tokens", times.num_sampled},
+            {"num_samples", request.num_samples},
             {"token_ids", std::move(tokens)},
+            {"samples", std::move(samples)},
             {"text", std::move(text)},
             {"preemptions", times.num_preemptions},
             {"timings",
@@ -559,11 +575,13 @@ void addReplayCommand(CLI::App& app) {
     };
     add("--requests", o->requests,
         "JSON Lines, by arrival: {\"arrival_ms\", \"prompt\" or \"prompt_tokens\" (a number or a "
-        "list of ids), \"max_tokens\", and if wanted \"priority\" (higher goes first), "
-        "\"cancel_ms\", \"salt\"}",
+        "list of ids), \"max_tokens\", and if wanted \"num_samples\", \"priority\" (higher goes "
+        "first), \"cancel_ms\", \"salt\"}",
         "F.jsonl");
     add("--poisson", o->poisson, "draw arrivals instead: requests a second", "RATE");
     add("--count", o->count, "requests to draw", "N");
+    add("--samples", o->samples,
+        "continuations of each drawn request, default 1; they share its prompt", "N");
     command->add_flag("--bursts", o->bursts,
                       "arrivals only in bursts, at the same rate in the long run");
     add("--burst-on", o->burst_on, "mean seconds of a burst, default 5 (assumed)", "S");

@@ -81,7 +81,9 @@ void checkBounds(const std::vector<TraceRequest>& requests, int64_t most_tokens)
         refuse("a replay takes at most " + formatCount(kMaxTraceRequests) + " requests");
     }
     int64_t to_sample = 0;
-    for (const TraceRequest& request : requests) to_sample += request.max_tokens;
+    for (const TraceRequest& request : requests) {
+        to_sample += int64_t{request.num_samples} * request.max_tokens;
+    }
     if (to_sample > most_tokens) {
         refuse("the requests ask for " + formatCount(to_sample) +
                " tokens to sample; ask for at most " + formatCount(most_tokens));
@@ -102,6 +104,7 @@ EngineRequest engineRequest(const TraceRequest& request,
     made.sampling = options.sampling;
     made.sampling.seed += index;
     made.max_tokens = request.max_tokens;
+    made.num_samples = request.num_samples;
     made.ignore_eos = options.ignore_eos;
     made.priority = request.priority;
     made.arrived_ms = request.arrival_ms;
@@ -154,7 +157,7 @@ EngineConfig sized(EngineConfig config,
 
 // One entry in the words of every other view of the log.
 std::string sentenceOf(Decision decision) {
-    decision.sequence = SequenceId();  // one sequence a request: the number names it
+    decision.sequence = SequenceId();  // the request's number names it
     DecisionsMade event;
     event.kind = {decision.kind};
     event.reason = {decision.reason};
@@ -189,6 +192,9 @@ class Replayer {
         std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
             return trace_[a].arrival_ms < trace_[b].arrival_ms;
         });
+        keeps_sequences_ =
+            keeps_tokens || std::any_of(trace.begin(), trace.end(),
+                                        [](const TraceRequest& r) { return r.num_samples > 1; });
         for (size_t i = 0; i < trace.size(); ++i) {
             if (trace[i].cancel_ms) cancels_.push_back(i);
         }
@@ -230,6 +236,7 @@ class Replayer {
             if (trace_[index].arrival_ms > now_ms) return;
             ReplayedRequest& replayed = result_.requests[index];
             replayed.max_tokens = waiting_[index].max_tokens;
+            replayed.num_samples = waiting_[index].num_samples;
             replayed.seed = waiting_[index].sampling.seed;
             const auto prompt_len = static_cast<int>(waiting_[index].promptLen());
             const size_t num_known = engine_.timings().size();
@@ -266,21 +273,40 @@ class Replayer {
         if (const auto* decisions = std::get_if<DecisionsMade>(&event)) {
             readDecisions(*decisions, step, now_ms);
         } else if (const auto* finished = std::get_if<SequencesFinished>(&event)) {
-            num_ended_ += static_cast<int64_t>(finished->sequence.size());
+            // A request counts once, with its first sample.
+            for (const SequenceId sequence : finished->sequence) {
+                num_ended_ += !keeps_sequences_ || running_.at(sequence).sample == 0;
+            }
         } else if (const auto* withdrawn = std::get_if<RequestsWithdrawn>(&event)) {
             num_ended_ += static_cast<int64_t>(withdrawn->request.size());
         }
-        if (!keeps_tokens_) return;
+        if (!keeps_sequences_) return;
         if (const auto* started = std::get_if<SequenceStarted>(&event)) {
-            running_[started->sequence] = indexOf(started->request);
+            running_[started->sequence] = {indexOf(started->request), started->sample_idx};
+        } else if (const auto* forked = std::get_if<SequencesForked>(&event)) {
+            for (size_t i = 0; i < forked->child.size(); ++i) {
+                const size_t index = running_.at(forked->parent[i]).index;
+                running_[forked->child[i]] = {index, forked->sample_idx[i]};
+            }
         } else if (const auto* sampled = std::get_if<TokensSampled>(&event)) {
-            for (size_t i = 0; i < sampled->sequence.size(); ++i) {
-                result_.requests[running_.at(sampled->sequence[i])].token_ids.push_back(
-                    sampled->token[i]);
+            for (size_t i = 0; keeps_tokens_ && i < sampled->sequence.size(); ++i) {
+                textOf(running_.at(sampled->sequence[i])).push_back(sampled->token[i]);
             }
         } else if (const auto* removed = std::get_if<SequencesRemoved>(&event)) {
             for (const SequenceId sequence : removed->sequence) running_.erase(sequence);
         }
+    }
+
+    struct Running {
+        size_t index = 0;  // of its request
+        int sample = 0;
+    };
+    std::vector<TokenId>& textOf(const Running& sequence) {
+        ReplayedRequest& request = result_.requests[sequence.index];
+        if (sequence.sample == 0) return request.token_ids;
+        const auto more = static_cast<size_t>(sequence.sample);
+        if (request.more_samples.size() < more) request.more_samples.resize(more);
+        return request.more_samples[more - 1];
     }
 
     void readDecisions(const DecisionsMade& made, int64_t step, double now_ms) {
@@ -361,9 +387,10 @@ class Replayer {
     size_t next_ = 0;              // in order_: the first that has not arrived
     std::vector<size_t> cancels_;  // indices by cancel_ms
     size_t next_cancel_ = 0;
-    std::vector<RequestId> ids_;                      // by index; not valid: refused
-    std::vector<size_t> index_of_;                    // by request id
-    std::unordered_map<SequenceId, size_t> running_;  // index of a sequence's request
+    std::vector<RequestId> ids_;    // by index; not valid: refused
+    std::vector<size_t> index_of_;  // by request id
+    bool keeps_sequences_ = false;  // what follows is only needed for tokens and samples
+    std::unordered_map<SequenceId, Running> running_;
     int64_t num_ended_ = 0;
 };
 
@@ -380,6 +407,7 @@ ReplayResult runAll(Engine& engine,
         RunInfo info = runInfoOf(engine, weights, options.sampling, options.title);
         for (const EngineRequest& request : requests) {
             info.max_tokens = std::max(info.max_tokens, request.max_tokens);
+            info.num_samples = std::max(info.num_samples, request.num_samples);
         }
         writer = std::make_unique<TraceWriter>(options.trace_path, info);
     }

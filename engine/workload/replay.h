@@ -61,9 +61,11 @@ struct ReplayedRequest {
     // of the run.
     RequestTimings timings;
     int max_tokens = 0;
+    int num_samples = 1;
     uint64_t seed = 0;               // of its draws and its corpus document
     std::string refusal;             // kRefused: the sentence with its arithmetic
-    std::vector<TokenId> token_ids;  // sampled; empty in an accounting run
+    std::vector<TokenId> token_ids;  // sampled, of sample 0; empty in an accounting run
+    std::vector<std::vector<TokenId>> more_samples;  // of samples 1, 2, …, as far as they started
 };
 
 // One entry of the why log; decision.request is the number of the trace's request.

@@ -105,6 +105,9 @@ TraceRequest parseRequest(const std::string& line) {
             request.max_tokens =
                 static_cast<int>(wholeNumber(value, "max_tokens", 1, kMaxRequestTokens));
             has_max_tokens = true;
+        } else if (key == "num_samples") {
+            request.num_samples =
+                static_cast<int>(wholeNumber(value, "num_samples", 1, kMaxRequestSamples));
         } else if (key == "priority") {
             request.priority = static_cast<int>(
                 wholeNumber(value, "priority", -kMaxRequestPriority, kMaxRequestPriority));
@@ -118,8 +121,8 @@ TraceRequest parseRequest(const std::string& line) {
             request.cancel_ms = milliseconds(value, "cancel_ms");
         } else {
             refuse("there is no field " + quotedForMessage(key) +
-                   "; a request has arrival_ms, prompt or prompt_tokens, max_tokens, priority, "
-                   "salt and cancel_ms");
+                   "; a request has arrival_ms, prompt or prompt_tokens, max_tokens, num_samples, "
+                   "priority, salt and cancel_ms");
         }
     }
     if (!has_arrival) refuse("\"arrival_ms\" is missing");
@@ -326,6 +329,7 @@ std::string requestTraceLine(const TraceRequest& request) {
         }
     }
     line["max_tokens"] = request.max_tokens;
+    if (request.num_samples != 1) line["num_samples"] = request.num_samples;
     if (request.priority != 0) line["priority"] = request.priority;
     if (!request.salt.empty()) line["salt"] = request.salt;
     if (request.cancel_ms) line["cancel_ms"] = *request.cancel_ms;

@@ -18,7 +18,8 @@ struct TraceRequest {
     std::optional<std::string> prompt_text;
     std::optional<int> prompt_num_tokens;  // a prompt of that many tokens, whichever they are
     std::optional<std::vector<TokenId>> prompt_tokens;
-    int max_tokens = 0;               // sampled
+    int max_tokens = 0;               // sampled, by each sample
+    int num_samples = 1;              // that share the prompt
     int priority = 0;                 // higher goes first
     std::string salt;                 // requests of different salts share no prefix
     std::optional<double> cancel_ms;  // since the start of the run, not of the request
@@ -29,6 +30,7 @@ struct TraceRequest {
 inline constexpr size_t kMaxRequestLineBytes = size_t{1} << 20;
 inline constexpr int64_t kMaxTraceRequests = 1'000'000;
 inline constexpr int kMaxRequestTokens = 1'000'000;  // prompt, and sampled tokens
+inline constexpr int kMaxRequestSamples = 4096;
 inline constexpr int kMaxRequestPriority = 1'000'000;
 inline constexpr size_t kMaxSaltBytes = 256;
 inline constexpr double kMaxRequestMs = 1e12;  // 32 years
@@ -38,6 +40,7 @@ inline constexpr double kMaxRequestMs = 1e12;  // 32 years
 //   {"arrival_ms": 0, "prompt": "The brass key is", "max_tokens": 64}
 //   {"arrival_ms": 12.5, "prompt_tokens": 1020, "max_tokens": 129, "priority": 1, "cancel_ms": 900}
 //   {"arrival_ms": 20, "prompt_tokens": [1, 5, 9], "max_tokens": 1, "salt": "tenant-7"}
+//   {"arrival_ms": 21, "prompt": "Once", "max_tokens": 40, "num_samples": 8}
 //
 // arrival_ms, max_tokens and one prompt are required; "prompt_tokens" is a number of tokens or a
 // list of ids. Throws EngineError(kBadFile) with one sentence that names file and line: for damage,

@@ -25,6 +25,7 @@ class ReplayTest : public QObject {
     void initTestCase();
     void outputHasItsKeys();
     void tokensAreThoseThatGenerateGives();
+    void samplesAreThoseThatGenerateGives();
     void sameSeedSameOutput();
     void layoutsByHand();
     void refusedRequestsAreListed();
@@ -168,6 +169,41 @@ void ReplayTest::tokensAreThoseThatGenerateGives() {
             QCOMPARE(result.json()["bytes_moved"].toInt() > 0, variant.contains("--host-blocks"));
         }
     }
+}
+
+// Samples of a request that arrives among others, in a roomy pool and in one that makes them give
+// way.
+void ReplayTest::samplesAreThoseThatGenerateGives() {
+    const QString file = requestFile(
+        "{\"arrival_ms\":0,\"prompt\":\"x\",\"max_tokens\":9}\n"
+        "{\"arrival_ms\":1,\"prompt\":\"Mira keeps the code\",\"max_tokens\":12,"
+        "\"num_samples\":3}\n");
+    const QStringList draw = {"--ignore-eos", "--json", "--temperature", "1", "--block-size", "4"};
+    const CliResult alone =
+        runCli(QStringList{"generate", "--model", model_, "--prompt", "Mira keeps the code",
+                           "--samples", "3", "--max-tokens", "12", "--seed", "8"} +
+               draw);
+    KVLAB_VERIFY_SUCCESS(alone);
+    for (const QStringList& pool :
+         {QStringList{}, QStringList{"--blocks", "12"}, QStringList{"--layout", "slab"}}) {
+        const CliResult result =
+            replay(QStringList{"--requests", file, "--seed", "7"} + draw + pool + kVirtual);
+        KVLAB_VERIFY_SUCCESS(result);
+        const QJsonArray requests = result.json()["requests"].toArray();
+        QVERIFY(requests[0].toObject()["samples"].isNull());
+        const QJsonObject forked = requests[1].toObject();
+        QCOMPARE(forked["num_samples"].toInt(), 3);
+        QCOMPARE(forked["samples"], alone.json()["token_ids"]);
+        QCOMPARE(forked["token_ids"], forked["samples"].toArray()[0]);
+        QCOMPARE(forked["sampled_tokens"].toInt(), 36);
+        QCOMPARE(result.json()["preemptions"].toInt() > 0, pool.contains("12"));
+    }
+    const CliResult drawn = replay(QStringList{"--poisson", "9", "--count", "4", "--samples", "2",
+                                               "--output-median", "5", "--output-sigma", "0",
+                                               "--prompt-max", "20", "--json", "--ignore-eos"} +
+                                   kVirtual);
+    KVLAB_VERIFY_SUCCESS(drawn);
+    QCOMPARE(drawn.json()["sampled_tokens"].toInt(), 4 * 2 * 5);
 }
 
 void ReplayTest::sameSeedSameOutput() {
@@ -491,7 +527,7 @@ void ReplayTest::badCalls_data() {
     QTest::newRow("count alone") << QStringList{"--model", "@", "--count", "2"};
     QTest::newRow("empty file name") << QStringList{"--model", "@", "--requests", ""};
     for (const char* option :
-         {"--count", "--burst-on", "--burst-off", "--prompt-median", "--prompt-sigma",
+         {"--count", "--samples", "--burst-on", "--burst-off", "--prompt-median", "--prompt-sigma",
           "--prompt-max", "--output-median", "--output-sigma", "--output-max"}) {
         QTest::addRow("%s of a file", option) << filed + QStringList{option, "1"};
     }

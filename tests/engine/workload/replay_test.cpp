@@ -51,7 +51,8 @@ int64_t decisions(const ReplayResult& result, DecisionKind kind) {
     return result.num_decisions[static_cast<size_t>(kind)];
 }
 
-// Real prompts of random tokens, some of them long for the pool, with priorities and cancels.
+// Real prompts of random tokens, some of them long for the pool, with samples, priorities and
+// cancels.
 std::vector<TraceRequest> mixedTrace(uint64_t seed, int count) {
     std::mt19937_64 random(seed);
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
@@ -63,6 +64,7 @@ std::vector<TraceRequest> mixedTrace(uint64_t seed, int count) {
         request.prompt_tokens.emplace();
         for (int n = 1 + below(30); n > 0; --n) request.prompt_tokens->emplace_back(below(61));
         request.max_tokens = 1 + below(14);
+        if (below(4) == 0) request.num_samples = 2 + below(3);
         request.priority = below(4) == 0 ? 1 : 0;
         if (below(6) == 0) request.cancel_ms = request.arrival_ms + below(12);
         trace.push_back(std::move(request));
@@ -70,13 +72,13 @@ std::vector<TraceRequest> mixedTrace(uint64_t seed, int count) {
     return trace;
 }
 
-// What the request gets alone, from the engine itself and a pool with room.
-std::vector<TokenId> alone(const LoadedModel& model,
-                           const TraceRequest& request,
-                           size_t index,
-                           const SamplingParams& sampling) {
+// What the request's samples get alone, from the engine itself and a pool with room.
+std::vector<std::vector<TokenId>> alone(const LoadedModel& model,
+                                        const TraceRequest& request,
+                                        size_t index,
+                                        const SamplingParams& sampling) {
     EngineConfig config;
-    config.cache.num_blocks = 20;
+    config.cache.num_blocks = 60;
     config.cache.block_size = 7;
     config.cache.kv_dtype = DataType::kF32;
     config.num_threads = 1;
@@ -84,14 +86,19 @@ std::vector<TokenId> alone(const LoadedModel& model,
     EngineRequest made;
     made.prompt = *request.prompt_tokens;
     made.max_tokens = request.max_tokens;
+    made.num_samples = request.num_samples;
     made.ignore_eos = true;
     made.sampling = sampling;
     made.sampling.seed = sampling.seed + index;
     engine.submit(made);
     while (engine.step()) {
     }
-    const SequenceState sequence = engine.state().sequences.front();
-    return {sequence.tokens.begin() + sequence.prompt_len, sequence.tokens.end()};
+    std::vector<std::vector<TokenId>> texts(static_cast<size_t>(request.num_samples));
+    for (const SequenceState& sequence : engine.state().sequences) {
+        texts[static_cast<size_t>(sequence.sample_idx)] = {
+            sequence.tokens.begin() + sequence.prompt_len, sequence.tokens.end()};
+    }
+    return texts;
 }
 
 }  // namespace
@@ -269,7 +276,7 @@ class ReplayTest : public QObject {
     // Neither who else is there, nor the pool, nor the clock changes a token of anyone.
     void tokensAreThoseOfEachAlone() {
         const LoadedModel model{tinyModel(3), nullptr};
-        int64_t preemptions = 0, moved = 0, cancelled = 0;
+        int64_t preemptions = 0, moved = 0, cancelled = 0, samples = 0;
         for (uint64_t round = 0; round < 12; ++round) {
             const std::vector<TraceRequest> trace = mixedTrace(round, 14);
             ReplayOptions options = optionsOf(14, 4);
@@ -287,21 +294,31 @@ class ReplayTest : public QObject {
             }
             const ReplayResult result = replay(trace, model, options);
             for (size_t i = 0; i < trace.size(); ++i) {
-                std::vector<TokenId> expected = alone(model, trace[i], i, options.sampling);
-                const std::vector<TokenId>& got = result.requests[i].token_ids;
-                QCOMPARE(static_cast<int>(got.size()), result.requests[i].timings.num_sampled);
-                QCOMPARE(result.requests[i].seed, options.sampling.seed + i);
-                if (result.requests[i].status == ReplayStatus::kCancelled) {
-                    QVERIFY(got.size() <= expected.size());
-                    expected.resize(got.size());
+                const ReplayedRequest& request = result.requests[i];
+                const bool is_cancelled = request.status == ReplayStatus::kCancelled;
+                std::vector<std::vector<TokenId>> got = {request.token_ids};
+                got.insert(got.end(), request.more_samples.begin(), request.more_samples.end());
+                auto expected = alone(model, trace[i], i, options.sampling);
+                QVERIFY(is_cancelled ? got.size() <= expected.size()
+                                     : got.size() == expected.size());
+                size_t num_sampled = 0;
+                for (size_t sample = 0; sample < got.size(); ++sample) {
+                    num_sampled += got[sample].size();
+                    if (is_cancelled) {
+                        QVERIFY(got[sample].size() <= expected[sample].size());
+                        expected[sample].resize(got[sample].size());
+                    }
+                    QVERIFY(got[sample] == expected[sample]);
                 }
-                QVERIFY(got == expected);
+                QCOMPARE(static_cast<int>(num_sampled), request.timings.num_sampled);
+                QCOMPARE(request.seed, options.sampling.seed + i);
+                samples += static_cast<int64_t>(request.more_samples.size());
             }
             preemptions += result.num_preemptions;
             moved += result.bytes_moved;
             cancelled += result.num_cancelled;
         }
-        QVERIFY(preemptions > 10 && moved > 0 && cancelled > 0);
+        QVERIFY(preemptions > 10 && moved > 0 && cancelled > 0 && samples > 20);
     }
 
     // With weights or without, virtual time makes the same decisions at the same moments.

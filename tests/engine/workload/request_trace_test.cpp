@@ -85,7 +85,7 @@ class RequestTraceTest : public QObject {
             R"({"arrival_ms": 0, "prompt": "The br\u00e4ss key", "max_tokens": 64})"
             "\r\n\n  \t\n"
             R"({"cancel_ms": 900, "arrival_ms": 12.5, "prompt_tokens": 1020, "max_tokens": 1,)"
-            " \"priority\": -3, \"salt\": \"tenant-7\"}"
+            " \"priority\": -3, \"num_samples\": 4096, \"salt\": \"tenant-7\"}"
             "\n"
             R"({"arrival_ms": 12.5, "prompt_tokens": [1, 2147483647, 0], "max_tokens": 1000000})");
         QCOMPARE(requests.size(), size_t{3});
@@ -98,6 +98,7 @@ class RequestTraceTest : public QObject {
         second.prompt_num_tokens = 1020;
         second.max_tokens = 1;
         second.priority = -3;
+        second.num_samples = 4096;
         second.salt = "tenant-7";
         second.cancel_ms = 900;
         QVERIFY(requests[1] == second);
@@ -167,6 +168,8 @@ class RequestTraceTest : public QObject {
         add("negative id", R"({"prompt_tokens":[-1]})", "\"prompt_tokens\" is not a whole");
         add("nested ids", R"({"prompt_tokens":[[1]]})", "nests deeper");
         add("no sampling", R"({"max_tokens":0})", "\"max_tokens\" is not a whole number");
+        add("no sample", fields(R"("num_samples":0)"), "\"num_samples\" is not a whole number");
+        add("samples", fields(R"("num_samples":4097)"), "\"num_samples\" is not a whole number");
         add("priority", fields(R"("priority":1000001)"), "\"priority\" is not a whole number");
         add("salt number", fields(R"("salt":7)"), "\"salt\" is not a text");
         add("long salt", fields("\"salt\":\"" + QByteArray(257, 's') + "\""), "\"salt\" is not");
