@@ -24,6 +24,7 @@ struct Ops {
     void (*embedding)(const EmbeddingParams&, ExecutionContext&) = nullptr;
     void (*rms_norm)(const RmsNormParams&, ExecutionContext&) = nullptr;
     void (*matmul)(const MatmulParams&, ExecutionContext&) = nullptr;
+    void (*matmul_group)(const MatmulGroupParams&, ExecutionContext&) = nullptr;
     void (*rope)(const RopeParams&, ExecutionContext&) = nullptr;
     void (*kv_cache_write)(const KvCacheWriteParams&, ExecutionContext&) = nullptr;
     void (*paged_attention)(const PagedAttentionParams&, ExecutionContext&) = nullptr;

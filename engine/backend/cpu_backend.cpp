@@ -46,6 +46,7 @@ Ops cpuOps() {
     ops.embedding = embeddingCpu;
     ops.rms_norm = rmsNormCpu;
     ops.matmul = matmulCpu;
+    ops.matmul_group = matmulGroupCpu;
     ops.rope = ropeCpu;
     ops.kv_cache_write = kvCacheWriteCpu;
     ops.paged_attention = pagedAttentionCpu;

@@ -66,6 +66,7 @@ class CudaBackend : public Backend {
         ops_.embedding = run<&CudaTable::embedding, EmbeddingParams>;
         ops_.rms_norm = run<&CudaTable::rms_norm, RmsNormParams>;
         ops_.matmul = run<&CudaTable::matmul, MatmulParams>;
+        ops_.matmul_group = run<&CudaTable::matmul_group, MatmulGroupParams>;
         ops_.rope = run<&CudaTable::rope, RopeParams>;
         ops_.kv_cache_write = run<&CudaTable::kv_cache_write, KvCacheWriteParams>;
         ops_.paged_attention = run<&CudaTable::paged_attention, PagedAttentionParams>;

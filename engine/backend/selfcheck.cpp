@@ -378,6 +378,85 @@ struct Selfcheck {
         return errorOver(output.read(), expected, scale);
     }
 
+    // Q, K and V of a layer, and gate and up, as the forward pass asks for them.
+    void checkMatmulGroup() {
+        for (const TensorType type : kAllTensorTypes) {
+            begin("matmul_group", tensorTypeName(type), 5e-5);
+            for (const int num_rows : {1, 2, random.whole(3, 8), 19, 40}) {
+                const int num_inputs = num_rows == 1 ? 2048 : 256;
+                for (const bool silu_mul : {false, true}) {
+                    check(shapeText(num_rows, " rows, ", num_inputs, " inputs, ",
+                                    silu_mul ? "gate and up" : "three parts"),
+                          [&] { return matmulGroupError(type, num_rows, num_inputs, silu_mul); });
+                }
+            }
+            end();
+        }
+    }
+
+    double matmulGroupError(TensorType type, int num_rows, int num_inputs, bool silu_mul) {
+        const std::vector<float> input = random.values(int64_t{num_rows} * num_inputs);
+        const Input input_there(backend, input);
+        MatmulGroupParams p;
+        p.input = input_there.floats();
+        p.num_parts = silu_mul ? 2 : 3;
+        p.num_rows = num_rows;
+        p.num_inputs = num_inputs;
+        p.silu_mul = silu_mul;
+        std::vector<std::unique_ptr<Input>> theirs;
+        std::vector<std::unique_ptr<Output>> outputs;
+        std::vector<std::vector<double>> expected;
+        std::vector<double> scales;
+        const int num_gates = random.whole(1, 40);
+        for (int i = 0; i < p.num_parts; ++i) {
+            const int num_outputs = silu_mul ? num_gates : random.whole(1, 70);
+            const bool has_bias = !silu_mul && random.coin();
+            const int64_t num_weights = int64_t{num_outputs} * num_inputs;
+            const std::vector<std::byte> weight =
+                quantise(type, random.values(num_weights).data(), num_weights);
+            const std::vector<double> widened =
+                dequantiseReference(type, weight.data(), num_weights);
+            const std::vector<float> bias = random.values(num_outputs);
+            theirs.push_back(std::make_unique<Input>(backend, weight));
+            const void* const weight_there = theirs.back()->raw();
+            theirs.push_back(std::make_unique<Input>(backend, bias));
+            outputs.push_back(std::make_unique<Output>(backend, int64_t{num_rows} * num_outputs,
+                                                       std::vector<float>{}));
+            p.parts[i] = {weight_there, type, has_bias ? theirs.back()->floats() : nullptr,
+                          outputs.back()->data(), num_outputs};
+            std::vector<double> sums;
+            double scale = 0;
+            for (int r = 0; r < num_rows; ++r) {
+                for (int o = 0; o < num_outputs; ++o) {
+                    double sum = has_bias ? bias[static_cast<size_t>(o)] : 0;
+                    double squares = 0;
+                    for (int k = 0; k < num_inputs; ++k) {
+                        const double term = widened[static_cast<size_t>(o) * num_inputs + k] *
+                                            input[static_cast<size_t>(r) * num_inputs + k];
+                        sum += term;
+                        squares += term * term;
+                    }
+                    sums.push_back(sum);
+                    scale = std::max({scale, std::abs(sum), std::sqrt(squares)});
+                }
+            }
+            expected.push_back(std::move(sums));
+            scales.push_back(scale);
+        }
+        run(backend.ops().matmul_group, p);
+        if (silu_mul) {
+            for (size_t i = 0; i < expected[0].size(); ++i) {
+                expected[0][i] *= expected[1][i] / (1 + std::exp(-expected[0][i]));
+            }
+            return errorOver(outputs[0]->read(), expected[0], scales[0] * scales[1]);
+        }
+        double worst = 0;
+        for (size_t i = 0; i < expected.size(); ++i) {
+            worst = std::max(worst, errorOver(outputs[i]->read(), expected[i], scales[i]));
+        }
+        return worst;
+    }
+
     void checkRope() {
         begin("rope", "f32", 1e-5);
         for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalfSplit}) {
@@ -411,8 +490,17 @@ struct Selfcheck {
         for (int i = 0; i < rope_dim / 2; ++i) divisors.push_back(random.real(1, 8));
         const Input positions_there(backend, positions), divisors_there(backend, divisors);
         const Output output(backend, static_cast<int64_t>(before.size()), before);
+        // The first head again, as an array of its own.
+        std::vector<float> first_heads;
+        for (int t = 0; t < num_tokens; ++t) {
+            const auto head = before.begin() + int64_t{t} * num_heads * head_dim;
+            first_heads.insert(first_heads.end(), head, head + head_dim);
+        }
+        const Output more(backend, static_cast<int64_t>(first_heads.size()), first_heads);
         RopeParams p;
         p.data = output.data();
+        p.more_data = more.data();
+        p.num_more_heads = 1;
         p.positions = positions_there.ints();
         p.num_tokens = num_tokens;
         p.num_heads = num_heads;
@@ -441,7 +529,13 @@ struct Selfcheck {
                 }
             }
         }
-        return relativeError(output.read(), expected);
+        std::vector<double> expected_more;
+        for (int t = 0; t < num_tokens; ++t) {
+            const auto head = expected.begin() + int64_t{t} * num_heads * head_dim;
+            expected_more.insert(expected_more.end(), head, head + head_dim);
+        }
+        return std::max(relativeError(output.read(), expected),
+                        relativeError(more.read(), expected_more));
     }
 
     void checkSiluMul() {
@@ -1053,6 +1147,7 @@ SelfcheckReport selfcheck(Backend& backend, const SelfcheckOptions& options) {
     check.checkEmbedding();
     check.checkRmsNorm();
     check.checkMatmul();
+    check.checkMatmulGroup();
     check.checkRope();
     check.checkSiluMul();
     check.checkKvCacheWrite();

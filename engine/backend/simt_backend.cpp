@@ -10,6 +10,7 @@ Ops simtOps() {
     ops.embedding = embeddingSimt;
     ops.rms_norm = rmsNormSimt;
     ops.matmul = matmulSimt;
+    ops.matmul_group = matmulGroupSimt;
     ops.rope = ropeSimt;
     ops.kv_cache_write = kvCacheWriteSimt;
     ops.paged_attention = pagedAttentionSimt;

@@ -31,6 +31,7 @@ TimedBackend::TimedBackend(std::unique_ptr<Backend> inner)
     ops_.embedding = Context::run<&Ops::embedding, &T::other_ms, EmbeddingParams>;
     ops_.rms_norm = Context::run<&Ops::rms_norm, &T::other_ms, RmsNormParams>;
     ops_.matmul = Context::run<&Ops::matmul, &T::matmul_ms, MatmulParams>;
+    ops_.matmul_group = Context::run<&Ops::matmul_group, &T::matmul_ms, MatmulGroupParams>;
     ops_.rope = Context::run<&Ops::rope, &T::other_ms, RopeParams>;
     ops_.kv_cache_write = Context::run<&Ops::kv_cache_write, &T::other_ms, KvCacheWriteParams>;
     ops_.paged_attention =

@@ -140,12 +140,11 @@ void Transformer::run(const StepBatch& batch, const Arrays& arrays, const PagedK
         ops.rms_norm(p, context);
     };
     const auto multiply = [&](const float* input, const WeightMatrix& weight, float* output,
-                              int num_rows, bool accumulate, const WeightMatrix& bias = {}) {
+                              int num_rows, bool accumulate) {
         MatmulParams p;
         p.input = input;
         p.weight = weight.data;
         p.type = weight.type;
-        p.bias = static_cast<const float*>(bias.data);
         p.output = output;
         p.num_rows = num_rows;
         p.num_inputs = weight.num_cols;
@@ -153,19 +152,9 @@ void Transformer::run(const StepBatch& batch, const Arrays& arrays, const PagedK
         p.accumulate = accumulate;
         ops.matmul(p, context);
     };
-    const auto rotate = [&](float* data, int num_heads) {
-        RopeParams p;
-        p.data = data;
-        p.positions = arrays.positions;
-        p.num_tokens = n;
-        p.num_heads = num_heads;
-        p.head_dim = c.head_dim;
-        p.rope_dim = c.rope_dim;
-        p.base = c.rope_base;
-        p.scale = c.rope_scale;
-        p.divisors = rope_divisors_;
-        p.style = c.rope_style;
-        ops.rope(p, context);
+    const auto part = [](const WeightMatrix& weight, float* output, const WeightMatrix& bias = {}) {
+        return MatmulPart{weight.data, weight.type, static_cast<const float*>(bias.data), output,
+                          weight.num_rows};
     };
 
     EmbeddingParams embedding;
@@ -181,11 +170,30 @@ void Transformer::run(const StepBatch& batch, const Arrays& arrays, const PagedK
     for (int layer = 0; layer < c.num_layers; ++layer) {
         const LayerWeights& w = layers_[static_cast<size_t>(layer)];
         normalise(static_cast<size_t>(2 * layer), hidden_.data(), normed_.data(), n);
-        multiply(normed_.data(), w.query, query_.data(), n, false, w.query_bias);
-        multiply(normed_.data(), w.key, key_.data(), n, false, w.key_bias);
-        multiply(normed_.data(), w.value, value_.data(), n, false, w.value_bias);
-        rotate(query_.data(), c.num_heads);
-        rotate(key_.data(), c.num_kv_heads);
+        MatmulGroupParams project;
+        project.input = normed_.data();
+        project.parts[0] = part(w.query, query_.data(), w.query_bias);
+        project.parts[1] = part(w.key, key_.data(), w.key_bias);
+        project.parts[2] = part(w.value, value_.data(), w.value_bias);
+        project.num_parts = 3;
+        project.num_rows = n;
+        project.num_inputs = c.embedding_dim;
+        ops.matmul_group(project, context);
+
+        RopeParams rotate;
+        rotate.data = query_.data();
+        rotate.more_data = key_.data();
+        rotate.positions = arrays.positions;
+        rotate.num_tokens = n;
+        rotate.num_heads = c.num_heads;
+        rotate.num_more_heads = c.num_kv_heads;
+        rotate.head_dim = c.head_dim;
+        rotate.rope_dim = c.rope_dim;
+        rotate.base = c.rope_base;
+        rotate.scale = c.rope_scale;
+        rotate.divisors = rope_divisors_;
+        rotate.style = c.rope_style;
+        ops.rope(rotate, context);
 
         KvCacheWriteParams write;
         write.key = key_.data();
@@ -218,14 +226,15 @@ void Transformer::run(const StepBatch& batch, const Arrays& arrays, const PagedK
         multiply(attention_.data(), w.output, hidden_.data(), n, true);
 
         normalise(static_cast<size_t>(2 * layer + 1), hidden_.data(), normed_.data(), n);
-        multiply(normed_.data(), w.gate, gate_.data(), n, false);
-        multiply(normed_.data(), w.up, up_.data(), n, false);
-        SiluMulParams silu;
-        silu.gate = gate_.data();
-        silu.up = up_.data();
-        silu.output = gate_.data();
-        silu.num_values = int64_t{n} * c.feed_forward_dim;
-        ops.silu_mul(silu, context);
+        MatmulGroupParams gate;
+        gate.input = normed_.data();
+        gate.parts[0] = part(w.gate, gate_.data());
+        gate.parts[1] = part(w.up, up_.data());
+        gate.num_parts = 2;
+        gate.num_rows = n;
+        gate.num_inputs = c.embedding_dim;
+        gate.silu_mul = true;
+        ops.matmul_group(gate, context);
         multiply(gate_.data(), w.down, hidden_.data(), n, true);
     }
 

@@ -262,6 +262,7 @@ constexpr CudaTable kTable = {
     .embedding = operation<embeddingCuda, EmbeddingParams>,
     .rms_norm = operation<rmsNormCuda, RmsNormParams>,
     .matmul = operation<matmulCuda, MatmulParams>,
+    .matmul_group = operation<matmulGroupCuda, MatmulGroupParams>,
     .rope = operation<ropeCuda, RopeParams>,
     .kv_cache_write = operation<kvCacheWriteCuda, KvCacheWriteParams>,
     .paged_attention = operation<pagedAttentionCuda, PagedAttentionParams>,

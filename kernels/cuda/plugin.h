@@ -89,6 +89,7 @@ struct CudaTable {
     int32_t (*embedding)(const EmbeddingParams*, const ExecutionContext*, CudaFailure*);
     int32_t (*rms_norm)(const RmsNormParams*, const ExecutionContext*, CudaFailure*);
     int32_t (*matmul)(const MatmulParams*, const ExecutionContext*, CudaFailure*);
+    int32_t (*matmul_group)(const MatmulGroupParams*, const ExecutionContext*, CudaFailure*);
     int32_t (*rope)(const RopeParams*, const ExecutionContext*, CudaFailure*);
     int32_t (*kv_cache_write)(const KvCacheWriteParams*, const ExecutionContext*, CudaFailure*);
     int32_t (*paged_attention)(const PagedAttentionParams*, const ExecutionContext*, CudaFailure*);
@@ -103,13 +104,13 @@ struct CudaTable {
 // A plugin of another build is refused instead of misread: the first number goes up with every
 // change of meaning, and the sizes change by themselves with most changes of shape.
 constexpr int32_t kCudaPluginVersion =
-    2 * 1'000'000 +
+    3 * 1'000'000 +
     static_cast<int32_t>(sizeof(CudaProbe) + sizeof(CudaTable) + sizeof(ExecutionContext) +
                          3 * sizeof(EmbeddingParams) + 5 * sizeof(RmsNormParams) +
                          7 * sizeof(MatmulParams) + 11 * sizeof(RopeParams) +
                          13 * sizeof(KvCacheWriteParams) + 17 * sizeof(PagedAttentionParams) +
                          19 * sizeof(SiluMulParams) + 23 * sizeof(CopyBlocksParams) +
-                         29 * sizeof(ContiguousAttentionParams));
+                         29 * sizeof(ContiguousAttentionParams) + 31 * sizeof(MatmulGroupParams));
 
 // extern "C" in the plugin, under these names. The first fills `probe` if the caller's version is
 // the plugin's own and returns the plugin's version; it never fails, without a driver or device it

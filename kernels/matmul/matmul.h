@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/execution_context.h"
+#include "kernels/silu_mul/silu_mul.h"
 #include "kernels/tensor_type.h"
 
 namespace kvlab {
@@ -36,10 +37,65 @@ struct MatmulParams {
 
 constexpr int kMatmulLanes = 16;
 
+constexpr int kMatmulMaxParts = 3;
+
+struct MatmulPart {
+    const void* weight = nullptr;  // [num_outputs, num_inputs]
+    TensorType type = TensorType::kF16;
+    const float* bias = nullptr;  // [num_outputs], or none
+    float* output = nullptr;      // [num_rows, num_outputs]
+    int num_outputs = 0;
+};
+
+// Products of the same input rows with several matrices: Q, K and V of a layer; gate and up. On a
+// GPU the few rows of a decode step take one launch for all neighbours of one type.
+//
+// With silu_mul there are two parts with as many outputs and no biases, and the first output is
+// silu(first product) * (second product); the second output is scratch memory of the same size.
+//
+// Contract: on the CPU each part has the bits that matmul (and silu_mul) give alone. CUDA: as
+// matmul.
+struct MatmulGroupParams {
+    const float* input = nullptr;  // [num_rows, num_inputs]
+    MatmulPart parts[kMatmulMaxParts];
+    int num_parts = 0;  // from 1
+    int num_rows = 0;
+    int num_inputs = 0;
+    bool silu_mul = false;
+};
+
+// Part `index` as a product of its own.
+constexpr MatmulParams matmulOfPart(const MatmulGroupParams& group, int index) {
+    const MatmulPart& part = group.parts[index];
+    MatmulParams params;
+    params.input = group.input;
+    params.weight = part.weight;
+    params.type = part.type;
+    params.bias = part.bias;
+    params.output = part.output;
+    params.num_rows = group.num_rows;
+    params.num_inputs = group.num_inputs;
+    params.num_outputs = part.num_outputs;
+    return params;
+}
+
+// What silu_mul does after the products, where they were made one by one.
+constexpr SiluMulParams siluMulOfGroup(const MatmulGroupParams& group) {
+    SiluMulParams params;
+    params.gate = group.parts[0].output;
+    params.up = group.parts[1].output;
+    params.output = group.parts[0].output;
+    params.num_values = int64_t{group.num_rows} * group.parts[0].num_outputs;
+    return params;
+}
+
 void matmulCpu(const MatmulParams& params, ExecutionContext& context);
+void matmulGroupCpu(const MatmulGroupParams& params, ExecutionContext& context);
 // Through kernels/simt: the CUDA source, run thread block by thread block on the CPU.
 void matmulSimt(const MatmulParams& params, ExecutionContext& context);
+void matmulGroupSimt(const MatmulGroupParams& params, ExecutionContext& context);
 // Pointers are device memory. Present when KVLAB_CUDA is on.
 void matmulCuda(const MatmulParams& params, ExecutionContext& context);
+void matmulGroupCuda(const MatmulGroupParams& params, ExecutionContext& context);
 
 }  // namespace kvlab

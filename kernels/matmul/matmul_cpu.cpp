@@ -93,4 +93,9 @@ void matmulCpu(const MatmulParams& p, ExecutionContext& context) {
     });
 }
 
+void matmulGroupCpu(const MatmulGroupParams& p, ExecutionContext& context) {
+    for (int i = 0; i < p.num_parts; ++i) matmulCpu(matmulOfPart(p, i), context);
+    if (p.silu_mul) siluMulCpu(siluMulOfGroup(p), context);
+}
+
 }  // namespace kvlab

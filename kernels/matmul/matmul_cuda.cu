@@ -133,4 +133,14 @@ void matmulCuda(const MatmulParams& params, ExecutionContext& context) {
     checkLaunch("matmul kernels");
 }
 
+void matmulGroupCuda(const MatmulGroupParams& params, ExecutionContext& context) {
+    const bool done = launchMatmulGroup(params, context.stream);
+    checkLaunch("matmul kernels");
+    if (done) return;
+    for (int i = 0; i < params.num_parts; ++i) matmulCuda(matmulOfPart(params, i), context);
+    if (!params.silu_mul) return;
+    launchSiluMul(siluMulOfGroup(params), context.stream);
+    checkLaunch("siluMulKernel");
+}
+
 }  // namespace kvlab

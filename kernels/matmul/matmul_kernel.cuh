@@ -12,7 +12,9 @@
 //
 // matmulFewKernel: who owns what
 //   grid x   kOutputs outputs of up to kRows rows; the thread blocks that read the same weights are
-//            neighbours, so that all but the first find them in the L2 cache
+//            neighbours, so that all but the first find them in the L2 cache. Products of the same
+//            rows with several matrices lie one after the other. With silu_mul a thread block has
+//            kOutputs / 2 outputs of both and combines them.
 //   thread   units t, t + 128, … of each of the kOutputs weight rows (stored_values.cuh: 16 bytes
 //            of F32, F16, BF16 and Q4_K at a time), widened in registers; kRows x kOutputs sums
 //   warp     adds its lanes' sums by halving: in each step a lane gives half of its sums away and
@@ -44,6 +46,7 @@
 
 #include "kernels/launch_check.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/silu_mul/silu_mul_kernel.cuh"
 #include "kernels/simt/simt.h"
 #include "kernels/stored_values.cuh"
 
@@ -53,6 +56,18 @@ constexpr int kMatmulFewThreads = 128;
 constexpr int kMatmulFewRows = 32;  // more, and the tiled kernel is better if it fills the GPU
 constexpr int kMatmulTile = 64;     // rows and outputs
 constexpr int kMatmulTiledThreads = 256;
+
+// What matmulFewKernel works out: products of the same rows, with matrices of one type.
+struct MatmulFewParams {
+    const float* input;
+    MatmulPart parts[kMatmulMaxParts];
+    // Thread blocks before each part, in groups of outputs; INT_MAX: there is no such part.
+    int first_group[kMatmulMaxParts];
+    int num_rows;
+    int num_inputs;
+    bool accumulate;
+    bool silu_mul;
+};
 
 namespace matmul_detail {
 
@@ -116,17 +131,20 @@ __device__ __forceinline__ void halve(float* sums, int lane) {
     if constexpr (kOffset > 1) halve<(kCount > 1 ? kHalf : 1), kOffset / 2>(sums, lane);
 }
 
-__device__ __forceinline__ void store(const MatmulParams& params, int row, int output, float sum) {
-    float* const target = params.output + static_cast<int64_t>(row) * params.num_outputs + output;
-    if (params.bias != nullptr) sum += params.bias[output];
-    if (params.accumulate) sum += *target;
+// `Product` is a MatmulParams or a MatmulPart.
+template <typename Product>
+__device__ __forceinline__ void store(
+    const Product& product, bool accumulate, int row, int output, float sum) {
+    float* const target = product.output + static_cast<int64_t>(row) * product.num_outputs + output;
+    if (product.bias != nullptr) sum += product.bias[output];
+    if (accumulate) sum += *target;
     *target = sum;
 }
 
 }  // namespace matmul_detail
 
 template <TensorType kType, int kRows, bool kWhole>
-__global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulParams params) {
+__global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulFewParams params) {
     using namespace matmul_detail;
     constexpr int kOutputs = fewOutputs<kType, kRows>();
     constexpr int kUnits = fewUnits<kType, kRows>();
@@ -137,8 +155,17 @@ __global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulParam
 
     const int num_row_groups = (params.num_rows + kRows - 1) / kRows;
     const int first_row = static_cast<int>(blockIdx.x) % num_row_groups * kRows;
-    const int first_output = static_cast<int>(blockIdx.x) / num_row_groups * kOutputs;
+    const int group = static_cast<int>(blockIdx.x) / num_row_groups;
     const int num_inputs = params.num_inputs;
+    int index = 0;
+    KVLAB_UNROLL
+    for (int i = 1; i < kMatmulMaxParts; ++i) {
+        if (group >= params.first_group[i]) index = i;
+    }
+    const MatmulPart part = params.parts[index];
+    // Output o of this thread block: of the part, or by halves of the first and of the second.
+    const int num_own = params.silu_mul ? kOutputs / 2 : kOutputs;
+    const int first_output = (group - params.first_group[index]) * num_own;
 
     // What is past the end repeats the last row or output and is not stored.
     const float* inputs[kRows];
@@ -150,10 +177,11 @@ __global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulParam
     const uint8_t* weights[kOutputs];
     KVLAB_UNROLL
     for (int o = 0; o < kOutputs; ++o) {
-        const int output =
-            first_output + o < params.num_outputs ? first_output + o : params.num_outputs - 1;
-        weights[o] =
-            static_cast<const uint8_t*>(params.weight) + output * tensorBytes(kType, num_inputs);
+        const bool is_second = o >= num_own;
+        const int wanted = first_output + (is_second ? o - num_own : o);
+        const int output = wanted < part.num_outputs ? wanted : part.num_outputs - 1;
+        weights[o] = static_cast<const uint8_t*>(is_second ? params.parts[1].weight : part.weight) +
+                     output * tensorBytes(kType, num_inputs);
     }
 
     float sums[kSums];  // [kRows][kOutputs]
@@ -212,12 +240,19 @@ __global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulParam
     const int i = static_cast<int>(threadIdx.x);
     if (i < kSums) {
         const int row = first_row + i / kOutputs;
-        const int output = first_output + i % kOutputs;
-        if (row < params.num_rows && output < params.num_outputs) {
+        const int own = i % kOutputs;
+        const int output = first_output + own;
+        if (row < params.num_rows && own < num_own && output < part.num_outputs) {
             float sum = 0.f;
             KVLAB_UNROLL
             for (int w = 0; w < kWarps; ++w) sum += warp_sums[w * kSums + i];
-            store(params, row, output, sum);
+            if (params.silu_mul) {
+                float up = 0.f;
+                KVLAB_UNROLL
+                for (int w = 0; w < kWarps; ++w) up += warp_sums[w * kSums + i + num_own];
+                sum = silu(sum) * up;
+            }
+            store(part, params.accumulate, row, output, sum);
         }
     }
 }
@@ -312,7 +347,9 @@ __global__ void __launch_bounds__(kMatmulTiledThreads, 3) matmulTiledKernel(Matm
         for (int j = 0; j < 4; ++j) {
             const int r = first_row + my_row + i;
             const int o = first_output + my_output + j;
-            if (r < params.num_rows && o < params.num_outputs) store(params, r, o, sums[i][j]);
+            if (r < params.num_rows && o < params.num_outputs) {
+                store(params, params.accumulate, r, o, sums[i][j]);
+            }
         }
     }
 }
@@ -329,35 +366,46 @@ constexpr bool readsWide() {
 
 // Whether all rows of weights and inputs begin on 16 bytes and hold whole pieces.
 template <TensorType kType>
-bool isWhole(const MatmulParams& params) {
-    const bool inputs = params.num_inputs % kPieceValues == 0 && isAligned(params.input, 16);
+bool isWhole(const float* input, int num_inputs, const void* weight) {
+    const bool inputs = num_inputs % kPieceValues == 0 && isAligned(input, 16);
     require(inputs || !isQuantised(kType), "inputs of quantised weights must begin on 16 bytes");
-    return inputs && (!readsWide<kType>() || isAligned(params.weight, 16));
+    return inputs && (!readsWide<kType>() || isAligned(weight, 16));
 }
 
+// Lays out the parts for the kernel's number of outputs.
 template <TensorType kType, int kRows, bool kWhole>
-void launchFew(const MatmulParams& params, void* stream) {
+void launchFew(MatmulFewParams params, int num_parts, void* stream) {
     constexpr int kOutputs = fewOutputs<kType, kRows>();
+    const int num_own = params.silu_mul ? kOutputs / 2 : kOutputs;
     const int64_t num_row_groups = (params.num_rows + kRows - 1) / kRows;
-    const int64_t num_output_groups = (params.num_outputs + kOutputs - 1) / kOutputs;
-    require(num_row_groups * num_output_groups <= 0x7fffffff, "the product is too large");
+    int64_t num_groups = 0;
+    for (int i = 0; i < kMatmulMaxParts; ++i) {
+        const bool is_there = i < num_parts && !(params.silu_mul && i > 0);
+        params.first_group[i] = is_there ? static_cast<int>(num_groups) : 0x7fffffff;
+        if (is_there) num_groups += (int64_t{params.parts[i].num_outputs} + num_own - 1) / num_own;
+        require(num_row_groups * num_groups <= 0x7fffffff, "the product is too large");
+    }
     KVLAB_LAUNCH((matmulFewKernel<kType, kRows, kWhole>),
-                 static_cast<unsigned>(num_row_groups * num_output_groups), kMatmulFewThreads, 0,
-                 stream, params);
+                 static_cast<unsigned>(num_row_groups * num_groups), kMatmulFewThreads, 0, stream,
+                 params);
 }
 
 template <TensorType kType>
-void launchFewOfType(const MatmulParams& params, void* stream) {
-    if (!isWhole<kType>(params)) {
-        if constexpr (readsWide<kType>()) launchFew<kType, 8, false>(params, stream);
+void launchFewOfType(const MatmulFewParams& params, int num_parts, void* stream) {
+    bool whole = true;
+    for (int i = 0; i < num_parts; ++i) {
+        whole = isWhole<kType>(params.input, params.num_inputs, params.parts[i].weight) && whole;
+    }
+    if (!whole) {
+        if constexpr (readsWide<kType>()) launchFew<kType, 8, false>(params, num_parts, stream);
     } else if (params.num_rows == 1) {
-        launchFew<kType, 1, true>(params, stream);
+        launchFew<kType, 1, true>(params, num_parts, stream);
     } else if (params.num_rows == 2) {
-        launchFew<kType, 2, true>(params, stream);
+        launchFew<kType, 2, true>(params, num_parts, stream);
     } else if (params.num_rows <= 4) {
-        launchFew<kType, 4, true>(params, stream);
+        launchFew<kType, 4, true>(params, num_parts, stream);
     } else {
-        launchFew<kType, 8, true>(params, stream);
+        launchFew<kType, 8, true>(params, num_parts, stream);
     }
 }
 
@@ -367,7 +415,7 @@ void launchTiledOfType(const MatmulParams& params, void* stream) {
     require(grid_y <= 65535, "there are too many rows");
     const dim3 grid(static_cast<unsigned>((params.num_outputs + kMatmulTile - 1) / kMatmulTile),
                     static_cast<unsigned>(grid_y));
-    if (isWhole<kType>(params)) {
+    if (isWhole<kType>(params.input, params.num_inputs, params.weight)) {
         KVLAB_LAUNCH((matmulTiledKernel<kType, true>), grid, kMatmulTiledThreads, 0, stream,
                      params);
     } else if constexpr (readsWide<kType>()) {
@@ -391,7 +439,13 @@ void launchOfType(const MatmulParams& params, void* stream) {
     if (takesTiles(params)) {
         launchTiledOfType<kType>(params, stream);
     } else {
-        launchFewOfType<kType>(params, stream);
+        MatmulFewParams few{};
+        few.input = params.input;
+        few.parts[0] = {params.weight, params.type, params.bias, params.output, params.num_outputs};
+        few.num_rows = params.num_rows;
+        few.num_inputs = params.num_inputs;
+        few.accumulate = params.accumulate;
+        launchFewOfType<kType>(few, 1, stream);
     }
 }
 
@@ -408,6 +462,17 @@ inline void checkShapes(const MatmulParams& params) {
             "the input or the weights are not aligned");
 }
 
+inline void checkShapes(const MatmulGroupParams& params) {
+    require(params.num_parts >= 1 && params.num_parts <= kMatmulMaxParts,
+            "a group has one to three parts");
+    for (int i = 0; i < params.num_parts; ++i) checkShapes(matmulOfPart(params, i));
+    require(
+        !params.silu_mul ||
+            (params.num_parts == 2 && params.parts[0].num_outputs == params.parts[1].num_outputs &&
+             params.parts[0].bias == nullptr && params.parts[1].bias == nullptr),
+        "silu_mul wants two parts with as many outputs and no biases");
+}
+
 }  // namespace matmul_detail
 
 // Checks the shapes and launches the kernel for them; no rows, no launch. `stream` is a
@@ -417,6 +482,32 @@ inline void launchMatmul(const MatmulParams& params, void* stream) {
     checkShapes(params);
     if (params.num_rows == 0) return;
     withTensorType(params.type, [&](auto type) { launchOfType<type.value>(params, stream); });
+}
+
+// The group for few rows; false, and nothing done, where the products are better made one by one:
+// many rows, or silu_mul of two types. Neighbours of one type take one launch.
+inline bool launchMatmulGroup(const MatmulGroupParams& params, void* stream) {
+    using namespace matmul_detail;
+    checkShapes(params);
+    if (params.num_rows == 0) return true;
+    const bool is_split = params.silu_mul && params.parts[0].type != params.parts[1].type;
+    if (params.num_rows > kMatmulFewRows || is_split) return false;
+    for (int begin = 0, end = 0; begin < params.num_parts; begin = end) {
+        MatmulFewParams few{};
+        few.input = params.input;
+        few.num_rows = params.num_rows;
+        few.num_inputs = params.num_inputs;
+        few.silu_mul = params.silu_mul;
+        const TensorType type = params.parts[begin].type;
+        while (end < params.num_parts && params.parts[end].type == type) {
+            few.parts[end - begin] = params.parts[end];
+            ++end;
+        }
+        withTensorType(type, [&](auto constant) {
+            launchFewOfType<constant.value>(few, end - begin, stream);
+        });
+    }
+    return true;
 }
 
 }  // namespace kvlab

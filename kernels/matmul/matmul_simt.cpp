@@ -7,4 +7,10 @@ void matmulSimt(const MatmulParams& params, ExecutionContext& context) {
     launchMatmul(params, context.stream);
 }
 
+void matmulGroupSimt(const MatmulGroupParams& params, ExecutionContext& context) {
+    if (launchMatmulGroup(params, context.stream)) return;
+    for (int i = 0; i < params.num_parts; ++i) matmulSimt(matmulOfPart(params, i), context);
+    if (params.silu_mul) launchSiluMul(siluMulOfGroup(params), context.stream);
+}
+
 }  // namespace kvlab

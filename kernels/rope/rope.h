@@ -22,10 +22,13 @@ enum class RopeStyle : uint8_t {
 // rope_dim stay. Contract: each pair on its own; never depends on batch or threads, on CUDA
 // neither.
 struct RopeParams {
-    float* data = nullptr;               // [num_tokens, num_heads, head_dim]
+    float* data = nullptr;  // [num_tokens, num_heads, head_dim]
+    // [num_tokens, num_more_heads, head_dim], or none: turned alike (keys beside queries).
+    float* more_data = nullptr;
     const int32_t* positions = nullptr;  // [num_tokens]
     int num_tokens = 0;
     int num_heads = 0;
+    int num_more_heads = 0;
     int head_dim = 0;
     int rope_dim = 0;  // even, <= head_dim; CUDA: <= 256
     float base = 10000.f;

@@ -65,20 +65,24 @@ void ropeCpu(const RopeParams& p, ExecutionContext& context) {
     const bool half_split = p.style == RopeStyle::kHalfSplit;
     const int step = half_split ? 1 : 2;             // from one pair to the next
     const int partner = half_split ? num_pairs : 1;  // from one value of a pair to the other
+    const auto turnHeads = [&](float* data, int num_heads, int64_t token) {
+        const float* turn = values + token * num_pairs * 2;
+        for (int head = 0; head < num_heads; ++head) {
+            float* pair = data + (token * num_heads + head) * p.head_dim;
+            for (int i = 0; i < num_pairs; ++i, pair += step) {
+                const float cosine = turn[2 * i];
+                const float sine = turn[2 * i + 1];
+                const float x = pair[0];
+                const float y = pair[partner];
+                pair[0] = x * cosine - y * sine;
+                pair[partner] = x * sine + y * cosine;
+            }
+        }
+    };
     context.threads->parallelFor(p.num_tokens, 4, [&](int64_t begin, int64_t end) {
         for (int64_t token = begin; token < end; ++token) {
-            const float* turn = values + token * num_pairs * 2;
-            for (int head = 0; head < p.num_heads; ++head) {
-                float* pair = p.data + (token * p.num_heads + head) * p.head_dim;
-                for (int i = 0; i < num_pairs; ++i, pair += step) {
-                    const float cosine = turn[2 * i];
-                    const float sine = turn[2 * i + 1];
-                    const float x = pair[0];
-                    const float y = pair[partner];
-                    pair[0] = x * cosine - y * sine;
-                    pair[partner] = x * sine + y * cosine;
-                }
-            }
+            turnHeads(p.data, p.num_heads, token);
+            turnHeads(p.more_data, p.num_more_heads, token);
         }
     });
 }

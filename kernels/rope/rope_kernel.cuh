@@ -6,7 +6,8 @@
 //   position * scale * base^(-2i / rope_dim) / divisors[i],  i < rope_dim / 2
 //
 // In   positions [num_tokens]; divisors [rope_dim / 2] or none
-// Out  data [num_tokens, num_heads, head_dim] f32
+// Out  data [num_tokens, num_heads, head_dim] f32; more_data [num_tokens, num_more_heads, head_dim]
+//      f32 or none, its heads after the others
 //
 // Who owns what
 //   grid x   token
@@ -46,8 +47,9 @@ __global__ void __launch_bounds__(kRopeThreads)
     ropeKernel(RopeParams params, RopeFrequencies frequencies) {
     const int num_pairs = params.rope_dim / 2;
     const int at = static_cast<int>(blockIdx.y) * kRopeThreads + static_cast<int>(threadIdx.x);
-    if (at >= num_pairs * params.num_heads) return;
+    if (at >= num_pairs * (params.num_heads + params.num_more_heads)) return;
     const int head = at / num_pairs;
+    const bool is_more = head >= params.num_heads;
     const int pair = at % num_pairs;
     const int64_t token = static_cast<int64_t>(blockIdx.x);
 
@@ -59,8 +61,11 @@ __global__ void __launch_bounds__(kRopeThreads)
     sincospif(static_cast<float>(half_turns), &sine, &cosine);
 
     constexpr bool kHalves = kStyle == RopeStyle::kHalfSplit;
-    float* const first = params.data + (token * params.num_heads + head) * params.head_dim +
-                         (kHalves ? pair : 2 * pair);
+    float* const values =
+        is_more ? params.more_data +
+                      (token * params.num_more_heads + head - params.num_heads) * params.head_dim
+                : params.data + (token * params.num_heads + head) * params.head_dim;
+    float* const first = values + (kHalves ? pair : 2 * pair);
     float* const second = first + (kHalves ? num_pairs : 1);
     const float x = *first;
     const float y = *second;
@@ -76,12 +81,16 @@ inline void launchRope(const RopeParams& params, void* stream) {
     if (params.num_tokens == 0 || params.rope_dim == 0) return;
     require(params.data != nullptr && params.positions != nullptr, "a pointer is null");
     require(params.num_heads >= 1 && params.head_dim >= 1, "there are no heads");
+    require(
+        params.num_more_heads >= 0 && (params.num_more_heads == 0 || params.more_data != nullptr),
+        "more_data and num_more_heads go together");
     require(params.rope_dim >= 2 && params.rope_dim % 2 == 0 &&
                 params.rope_dim <= params.head_dim && params.rope_dim <= kRopeMaxDim,
             "rope_dim must be even, at most head_dim and at most 256");
     const int num_pairs = params.rope_dim / 2;
     const int64_t num_thread_blocks =
-        (static_cast<int64_t>(num_pairs) * params.num_heads + kRopeThreads - 1) / kRopeThreads;
+        (num_pairs * (int64_t{params.num_heads} + params.num_more_heads) + kRopeThreads - 1) /
+        kRopeThreads;
     require(num_thread_blocks <= 65535, "there are too many heads");
 
     // A power for the first and one multiplication for each other: off by 1e-14 at most after 128.

@@ -30,10 +30,11 @@ namespace kvlab {
 constexpr int kSiluMulThreads = 256;
 constexpr int64_t kSiluMulMaxThreadBlocks = 132 * 16;
 
+__device__ __forceinline__ float silu(float gate) { return gate / (1.f + expf(-gate)); }
+
 template <int kValues>
 __global__ void __launch_bounds__(kSiluMulThreads) siluMulKernel(SiluMulParams params) {
     using Values = Chunk<float, 4>;
-    const auto silu = [](float gate) { return gate / (1.f + expf(-gate)); };
     const int64_t thread = static_cast<int64_t>(blockIdx.x) * kSiluMulThreads + threadIdx.x;
     const int64_t step = static_cast<int64_t>(gridDim.x) * kSiluMulThreads * kValues;
     for (int64_t i = thread * kValues; i < params.num_values; i += step) {

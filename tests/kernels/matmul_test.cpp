@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/matmul/matmul.h"
 
+#include <memory>
 #include <stdexcept>
 
 #include "kernels/half.h"
@@ -276,6 +277,152 @@ class MatmulTest : public QObject {
         product.params.accumulate = false;
         finish(product.params, sums, nullptr);
         QCOMPARE(output.values(), sums);
+    }
+
+    // A group gives each part the bits that it has alone, on the CPU and in the kernel for few
+    // rows; what a part is alone, the tests above compare with doubles.
+    void groups_data() {
+        QTest::addColumn<QList<int>>("types");
+        QTest::addColumn<QList<int>>("outputs");
+        QTest::addColumn<int>("rows");
+        QTest::addColumn<int>("inputs");
+        QTest::addColumn<bool>("silu_mul");
+        const auto name = [](TensorType type) { return static_cast<int>(type); };
+        const int f16 = name(TensorType::kF16);
+        const int q4 = name(TensorType::kQ4_K);
+        const int q6 = name(TensorType::kQ6_K);
+        for (const int rows : {1, 2, 3, 8, 13, 32, 33, 70}) {
+            QTest::addRow("q, k, v, %d rows", rows)
+                << QList<int>{f16, f16, f16} << QList<int>{9, 4, 5} << rows << 48 << false;
+            QTest::addRow("gate, up, %d rows", rows)
+                << QList<int>{f16, f16} << QList<int>{7, 7} << rows << 48 << true;
+        }
+        for (const TensorType type : kAllTensorTypes) {
+            for (const int rows : {1, 5}) {
+                const int t = name(type);
+                QTest::addRow("q, k, v in %s, %d rows", tensorTypeName(type), rows)
+                    << QList<int>{t, t, t} << QList<int>{3, 1, 6} << rows << 256 << false;
+                QTest::addRow("gate, up in %s, %d rows", tensorTypeName(type), rows)
+                    << QList<int>{t, t} << QList<int>{5, 5} << rows << 256 << true;
+            }
+        }
+        QTest::newRow("other inner sizes")
+            << QList<int>{f16, f16} << QList<int>{4, 4} << 3 << 37 << true;
+        QTest::newRow("v apart") << QList<int>{q4, q4, q6} << QList<int>{6, 3, 3} << 2 << 512
+                                 << false;
+        QTest::newRow("k apart") << QList<int>{q4, q6, q4} << QList<int>{6, 3, 3} << 1 << 512
+                                 << false;
+        QTest::newRow("gate apart") << QList<int>{q4, f16} << QList<int>{6, 6} << 3 << 256 << true;
+        QTest::newRow("one") << QList<int>{f16} << QList<int>{6} << 3 << 256 << false;
+    }
+
+    void groups() {
+        QFETCH(QList<int>, types);
+        QFETCH(QList<int>, outputs);
+        QFETCH(int, rows);
+        QFETCH(int, inputs);
+        QFETCH(bool, silu_mul);
+        std::vector<std::unique_ptr<Product>> products;
+        MatmulGroupParams group;
+        group.num_parts = static_cast<int>(types.size());
+        group.num_rows = rows;
+        group.num_inputs = inputs;
+        group.silu_mul = silu_mul;
+        for (int i = 0; i < group.num_parts; ++i) {
+            products.push_back(std::make_unique<Product>(static_cast<TensorType>(types[i]), rows,
+                                                         inputs, outputs[i], 0));
+            Product& product = *products.back();
+            // `stored` draws the same weights: other ones in each part.
+            const auto weights =
+                normalValues(int64_t{inputs} * outputs[i], static_cast<uint64_t>(20 + i));
+            const auto stored =
+                quantise(product.params.type, weights.data(), int64_t{inputs} * outputs[i]);
+            std::copy(stored.begin(), stored.end(), product.weight.data());
+            if (!silu_mul && i != 1) product.params.bias = product.bias.data();
+            group.parts[i] = {product.params.weight, product.params.type, product.params.bias,
+                              nullptr, product.params.num_outputs};
+        }
+        group.input = products[0]->input.data();
+        for (const Way way : kAllWays) {
+            std::vector<std::vector<float>> expected;
+            for (int i = 0; i < group.num_parts; ++i) {
+                Fenced<float> alone(static_cast<size_t>(rows * outputs[i]));
+                MatmulParams part = matmulOfPart(group, i);
+                part.output = alone.data();
+                runOperation(way, part, matmulCpu, matmulSimt);
+                expected.push_back(alone.values());
+            }
+            if (silu_mul) {
+                SiluMulParams silu;
+                silu.gate = expected[0].data();
+                silu.up = expected[1].data();
+                silu.output = expected[0].data();
+                silu.num_values = rows * outputs[0];
+                runOperation(way, silu, siluMulCpu, siluMulSimt);
+            }
+            std::vector<std::unique_ptr<Fenced<float>>> actual;
+            for (int i = 0; i < group.num_parts; ++i) {
+                actual.push_back(
+                    std::make_unique<Fenced<float>>(static_cast<size_t>(rows * outputs[i])));
+                group.parts[i].output = actual.back()->data();
+            }
+            runOperation(way, group, matmulGroupCpu, matmulGroupSimt);
+            for (size_t i = 0; i < actual.size(); ++i) {
+                QVERIFY(actual[i]->fenceIsWhole());
+                if (silu_mul && i == 1) continue;  // scratch memory
+                QCOMPARE(actual[i]->values(), expected[i]);
+            }
+        }
+    }
+
+    // As many launches as there are types that follow each other; none of silu_mul.
+    void aGroupIsOneLaunch() {
+        Product product(TensorType::kF16, 3, 64, 8, 0);
+        Fenced<float> output(3 * 8);
+        MatmulGroupParams group;
+        group.input = product.params.input;
+        for (MatmulPart& part : group.parts) {
+            part = {product.params.weight, TensorType::kF16, nullptr, output.data(), 8};
+        }
+        group.num_parts = 2;
+        group.num_rows = 3;
+        group.num_inputs = 64;
+        QVERIFY(launchMatmulGroup(group, nullptr));
+        group.silu_mul = true;
+        QVERIFY(launchMatmulGroup(group, nullptr));
+        group.parts[1].type = TensorType::kBF16;
+        QVERIFY(!launchMatmulGroup(group, nullptr));
+        group.parts[1].type = TensorType::kF16;
+        group.num_rows = 33;
+        QVERIFY(!launchMatmulGroup(group, nullptr));
+    }
+
+    void refusesGroupsThatCannotBe() {
+        ExecutionContext context;
+        Product product(TensorType::kF16, 1, 64, 8, 0);
+        Fenced<float> output(8);
+        MatmulGroupParams good;
+        good.input = product.params.input;
+        for (MatmulPart& part : good.parts) {
+            part = {product.params.weight, TensorType::kF16, nullptr, output.data(), 8};
+        }
+        good.num_parts = 2;
+        good.num_inputs = 64;
+        matmulGroupSimt(good, context);  // no rows: nothing to do
+        good.num_rows = 1;
+        const auto refused = [&](const auto& change) {
+            MatmulGroupParams bad = good;
+            change(bad);
+            QVERIFY_THROWS_EXCEPTION(std::invalid_argument, matmulGroupSimt(bad, context));
+        };
+        refused([](MatmulGroupParams& p) { p.num_parts = 0; });
+        refused([](MatmulGroupParams& p) { p.num_parts = 4; });
+        refused([](MatmulGroupParams& p) { p.parts[1].output = nullptr; });
+        good.silu_mul = true;
+        matmulGroupSimt(good, context);
+        refused([](MatmulGroupParams& p) { p.num_parts = 3; });
+        refused([](MatmulGroupParams& p) { p.parts[1].num_outputs = 7; });
+        refused([&](MatmulGroupParams& p) { p.parts[0].bias = output.data(); });
     }
 
     // Few tiles would leave most of a GPU waiting.

@@ -91,6 +91,42 @@ class RopeTest : public QObject {
         }
     }
 
+    // Two arrays in one call turn as each does alone, to the bit.
+    void moreHeadsTurnAlike() {
+        for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalfSplit}) {
+            for (const Way way : kAllWays) {
+                const auto queries = normalValues(3 * 9 * 40, 1);
+                const auto keys = normalValues(3 * 2 * 40, 2);
+                const std::vector<int32_t> positions{5, 0, 70000};
+                RopeParams p;
+                p.positions = positions.data();
+                p.num_tokens = 3;
+                p.head_dim = 40;
+                p.rope_dim = 32;
+                p.style = style;
+                const auto alone = [&](const std::vector<float>& values, int num_heads) {
+                    Fenced<float> data(values);
+                    p.data = data.data();
+                    p.num_heads = num_heads;
+                    runOperation(way, p, ropeCpu, ropeSimt);
+                    return data.values();
+                };
+                const auto turned_queries = alone(queries, 9);
+                const auto turned_keys = alone(keys, 2);
+                Fenced<float> query_data(queries);
+                Fenced<float> key_data(keys);
+                p.data = query_data.data();
+                p.num_heads = 9;
+                p.more_data = key_data.data();
+                p.num_more_heads = 2;
+                runOperation(way, p, ropeCpu, ropeSimt);
+                QCOMPARE(query_data.values(), turned_queries);
+                QCOMPARE(key_data.values(), turned_keys);
+                QVERIFY(query_data.fenceIsWhole() && key_data.fenceIsWhole());
+            }
+        }
+    }
+
     void refusesWhatCannotBe() {
         ExecutionContext context;
         float data[8] = {};
@@ -105,6 +141,9 @@ class RopeTest : public QObject {
         p.data = data;
         p.positions = &position;
         ropeSimt(p, context);
+        p.num_more_heads = 1;  // whose data is missing
+        QVERIFY_THROWS_EXCEPTION(std::invalid_argument, ropeSimt(p, context));
+        p.num_more_heads = 0;
         for (const int rope_dim : {3, 10, -2}) {
             p.rope_dim = rope_dim;
             QVERIFY_THROWS_EXCEPTION(std::invalid_argument, ropeSimt(p, context));

@@ -254,6 +254,7 @@ constexpr CudaTable kTable = {
     .embedding = operation<embeddingSimt, EmbeddingParams>,
     .rms_norm = operation<rmsNormSimt, RmsNormParams>,
     .matmul = operation<matmulSimt, MatmulParams>,
+    .matmul_group = operation<matmulGroupSimt, MatmulGroupParams>,
     .rope = operation<ropeSimt, RopeParams>,
     .kv_cache_write = operation<kvCacheWriteSimt, KvCacheWriteParams>,
     .paged_attention = operation<pagedAttentionSimt, PagedAttentionParams>,
