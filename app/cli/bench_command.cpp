@@ -142,7 +142,7 @@ void addBenchCommand(CLI::App& app) {
     command->add_flag("--json", options->json, "print JSON");
     command->callback([options] {
         if (options->engine.backend == "cuda") {
-            runCudaBench(options->quick, options->json);
+            runCudaBench(options->names, options->quick, options->json);
         } else {
             runBench(*options);
         }

@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: MIT
 // The CUDA plugin's table over host memory and simt kernels: a MODULE that the engine loads in the
 // real plugin's place, so that its side of the boundary runs on a machine without a GPU. Streams do
-// at once what they are given, but for a capture, which keeps it for the replays. "Device" memory
-// is filled with 0xff when it is allocated, as nothing promises zeros.
+// what they are given as late as they may: when somebody waits, and then all other streams run
+// first, as far as no event holds them. So a missing wait, or a host array that is changed too
+// early, gives wrong numbers here as it might on a GPU. "Device" memory is filled with 0xff when it
+// is allocated, as nothing promises zeros.
 //
 // KVLAB_SIMT_PLUGIN_FAIL=ENTRY:CODE[:AFTER] makes an entry (its name in the table, or "operation"
 // for any of them) return a code (a CudaCode, in digits) when it has worked AFTER times (0), and
-// ever after. "version" and "devices" as ENTRY: another version, no device.
+// ever after. "version" and "devices" as ENTRY: another version, no device; "lost_wait": streams wait
+// for no event.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -57,17 +65,58 @@ bool mustFail(const char* entry, bool is_operation) {
     return num_worked++ >= wanted.after;
 }
 
+using Work = std::function<void()>;
+using Graph = std::vector<Work>;
+
 struct Stream {
-    std::vector<std::function<void()>>* recording = nullptr;
+    std::deque<Work> queue;
+    int64_t num_queued = 0;  // ever
+    int64_t num_done = 0;
+    Graph* recording = nullptr;
+
+    void runTo(int64_t end) {
+        while (num_done < end && !queue.empty()) {
+            const Work work = std::move(queue.front());
+            queue.pop_front();
+            ++num_done;
+            work();
+        }
+    }
 };
-using Graph = std::vector<std::function<void()>>;
+
+// What a stream had been given when the event was recorded; null: nothing to wait for.
+struct Event {
+    std::shared_ptr<Stream> stream;
+    int64_t end = 0;
+};
+
+std::map<void*, std::shared_ptr<Stream>> streams;
+std::map<const char*, size_t> pinned;  // begin, bytes
+
+bool isPinned(const void* memory) {
+    const char* const address = static_cast<const char*>(memory);
+    const auto after = pinned.upper_bound(address);
+    if (after == pinned.begin()) return false;
+    const auto& [begin, num_bytes] = *std::prev(after);
+    return address < begin + num_bytes;
+}
+
+// All others first: the worst order that the events allow.
+void drain(void* stream) {
+    for (const auto& [handle, other] : streams) {
+        if (handle != stream) other->runTo(other->num_queued);
+    }
+    if (const auto found = streams.find(stream); found != streams.end()) {
+        found->second->runTo(found->second->num_queued);
+    }
+}
 
 int num_alive = 0;  // streams, events, graphs and memory that were not given back
 
-template <typename Work>
+template <typename Function>
 int32_t guarded(const char* entry,
                 CudaFailure* failure,
-                const Work& work,
+                const Function& work,
                 bool is_operation = false) {
     const auto failed = [&](int32_t code, const char* what) {
         std::snprintf(failure->what, sizeof failure->what, "%s: %s", entry, what);
@@ -86,13 +135,14 @@ int32_t guarded(const char* entry,
     }
 }
 
-// Now, or whenever the graph is replayed.
-void enqueue(void* stream, std::function<void()> work) {
-    Stream& queue = *static_cast<Stream*>(stream);
+// When the stream gets there, or whenever the graph is replayed.
+void enqueue(void* stream, Work work) {
+    Stream& queue = *streams.at(stream);
     if (queue.recording != nullptr) {
         queue.recording->push_back(std::move(work));
     } else {
-        work();
+        queue.queue.push_back(std::move(work));
+        ++queue.num_queued;
     }
 }
 
@@ -101,8 +151,20 @@ int32_t operation(const Params* params, const ExecutionContext* context, CudaFai
     return guarded(
         "operation", failure,
         [&] {
-            enqueue(context->stream,
-                    [given = *params, there = *context]() mutable { kOperation(given, there); });
+            // A launch reads what lies on the host at once.
+            std::vector<int32_t> rows;
+            if constexpr (std::is_same_v<Params, PagedAttentionParams>) {
+                if (params->host_row_to_seq != nullptr) {
+                    rows.assign(params->host_row_to_seq,
+                                params->host_row_to_seq + params->num_rows);
+                }
+            }
+            enqueue(context->stream, [given = *params, there = *context, rows]() mutable {
+                if constexpr (std::is_same_v<Params, PagedAttentionParams>) {
+                    given.host_row_to_seq = rows.empty() ? nullptr : rows.data();
+                }
+                kOperation(given, there);
+            });
         },
         true);
 }
@@ -132,16 +194,22 @@ int32_t allocate(int64_t num_bytes, void** memory, CudaFailure* failure) {
     return guarded("allocate", failure, [&] { *memory = filled(num_bytes); });
 }
 int32_t allocateHost(int64_t num_bytes, void** memory, CudaFailure* failure) {
-    return guarded("allocate_host", failure, [&] { *memory = filled(num_bytes); });
+    return guarded("allocate_host", failure, [&] {
+        *memory = filled(num_bytes);
+        pinned[static_cast<const char*>(*memory)] = static_cast<size_t>(num_bytes);
+    });
 }
 int32_t release(void* memory, CudaFailure* failure) {
     return guarded("release", failure, [&] {
+        drain(nullptr);  // as CUDA does
         std::free(memory);
         --num_alive;
     });
 }
 int32_t releaseHost(void* memory, CudaFailure* failure) {
     return guarded("release_host", failure, [&] {
+        drain(nullptr);
+        pinned.erase(static_cast<const char*>(memory));
         std::free(memory);
         --num_alive;
     });
@@ -149,37 +217,47 @@ int32_t releaseHost(void* memory, CudaFailure* failure) {
 
 int32_t createStream(void** stream, CudaFailure* failure) {
     return guarded("create_stream", failure, [&] {
-        *stream = new Stream;
+        const auto created = std::make_shared<Stream>();
+        streams[created.get()] = created;
+        *stream = created.get();
         ++num_alive;
     });
 }
 int32_t destroyStream(void* stream, CudaFailure* failure) {
     return guarded("destroy_stream", failure, [&] {
-        delete static_cast<Stream*>(stream);
+        streams.erase(stream);
         --num_alive;
     });
 }
-int32_t synchronise(void*, CudaFailure* failure) {
-    return guarded("synchronise", failure, [] {});
+int32_t synchronise(void* stream, CudaFailure* failure) {
+    return guarded("synchronise", failure, [&] { drain(stream); });
 }
 
 int32_t createEvent(void** event, CudaFailure* failure) {
     return guarded("create_event", failure, [&] {
-        *event = new char;
+        *event = new Event;
         ++num_alive;
     });
 }
 int32_t destroyEvent(void* event, CudaFailure* failure) {
     return guarded("destroy_event", failure, [&] {
-        delete static_cast<char*>(event);
+        delete static_cast<Event*>(event);
         --num_alive;
     });
 }
-int32_t recordEvent(void*, void*, CudaFailure* failure) {
-    return guarded("record_event", failure, [] {});
+int32_t recordEvent(void* event, void* stream, CudaFailure* failure) {
+    return guarded("record_event", failure, [&] {
+        const std::shared_ptr<Stream>& recorded = streams.at(stream);
+        *static_cast<Event*>(event) = {recorded, recorded->num_queued};
+    });
 }
-int32_t waitEvent(void*, void*, CudaFailure* failure) {
-    return guarded("wait_event", failure, [] {});
+int32_t waitEvent(void* event, void* stream, CudaFailure* failure) {
+    return guarded("wait_event", failure, [&] {
+        if (injection().entry == "lost_wait") return;
+        enqueue(stream, [until = *static_cast<Event*>(event)] {
+            if (until.stream) until.stream->runTo(until.end);
+        });
+    });
 }
 int32_t elapsedMs(void*, void*, float* ms, CudaFailure* failure) {
     return guarded("elapsed_ms", failure, [&] { *ms = 1.f; });
@@ -188,11 +266,13 @@ int32_t elapsedMs(void*, void*, float* ms, CudaFailure* failure) {
 int32_t copy(void* target,
              const void* source,
              int64_t num_bytes,
-             int32_t,
+             int32_t direction,
              void* stream,
              CudaFailure* failure) {
     return guarded("copy", failure, [&] {
         enqueue(stream, [=] { std::memcpy(target, source, static_cast<size_t>(num_bytes)); });
+        const void* const on_host = direction == kCudaToHost ? target : source;
+        if (direction != kCudaWithin && !isPinned(on_host)) drain(stream);
     });
 }
 int32_t fill(void* memory, int32_t byte, int64_t num_bytes, void* stream, CudaFailure* failure) {
@@ -203,12 +283,12 @@ int32_t fill(void* memory, int32_t byte, int64_t num_bytes, void* stream, CudaFa
 
 int32_t beginCapture(void* stream, CudaFailure* failure) {
     return guarded("begin_capture", failure, [&] {
-        static_cast<Stream*>(stream)->recording = new Graph;
+        streams.at(stream)->recording = new Graph;
         ++num_alive;
     });
 }
 int32_t endCapture(void* stream, void** graph, CudaFailure* failure) {
-    Stream& queue = *static_cast<Stream*>(stream);
+    Stream& queue = *streams.at(stream);
     Graph* const recorded = std::exchange(queue.recording, nullptr);  // ended in any case
     *graph = nullptr;
     const int32_t code = guarded("end_capture", failure, [&] { *graph = recorded; });
@@ -218,9 +298,11 @@ int32_t endCapture(void* stream, void** graph, CudaFailure* failure) {
     }
     return code;
 }
-int32_t launchGraph(void* graph, void*, CudaFailure* failure) {
+int32_t launchGraph(void* graph, void* stream, CudaFailure* failure) {
     return guarded("launch_graph", failure, [&] {
-        for (const std::function<void()>& work : *static_cast<Graph*>(graph)) work();
+        enqueue(stream, [recorded = *static_cast<Graph*>(graph)] {
+            for (const Work& work : recorded) work();
+        });
     });
 }
 int32_t destroyGraph(void* graph, CudaFailure* failure) {

@@ -5,15 +5,19 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <iterator>
 #include <numeric>
+#include <optional>
 #include <random>
 
+#include "app/cli/bench/bench.h"
 #include "app/cli/json_output.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/backend/cuda_plugin.h"
 #include "engine/clock.h"
 #include "engine/error.h"
 #include "engine/model/transformer.h"
+#include "engine/model/utf8.h"
 
 namespace kvlab {
 
@@ -29,6 +33,13 @@ struct HeadShape {
 };
 constexpr HeadShape kHeadShapes[] = {{"llama-3-8b", 32, 8, 128}, {"llama-3-70b", 64, 8, 128}};
 
+// The smallest or largest of some figures, 0 while there are none.
+struct Extreme {
+    double value = 0;
+    void least(double other) { value = value == 0 ? other : std::min(value, other); }
+    void most(double other) { value = std::max(value, other); }
+};
+
 struct CudaBench {
     bool quick;
     bool json;
@@ -39,7 +50,10 @@ struct CudaBench {
     double copy_bytes_per_s = 0;
     void* begin_event = nullptr;
     void* end_event = nullptr;
-    Json result;
+    // As `bench` gives them on a CPU, and beside that each case with its figures.
+    BenchResult now;
+    Json cases = Json::array();
+    Json benches = Json::array();
 
     CudaBench(bool quick_, bool json_) : quick(quick_), json(json_) {
         int64_t total_bytes = 0;
@@ -110,6 +124,36 @@ struct CudaBench {
         return text;
     }
 
+    void ratio(const std::string& name,
+               double value,
+               std::optional<double> at_least = std::nullopt,
+               std::optional<double> at_most = std::nullopt) {
+        if (value > 0) now.ratios.push_back({name, value, at_least, at_most});
+    }
+
+    void finish() {
+        Json medians = Json::object();
+        Json ratios = Json::object();
+        Json targets = Json::object();
+        for (const auto& [name, value] : now.medians) medians[name] = value;
+        for (const BenchRatio& r : now.ratios) {
+            ratios[r.name] = r.value;
+            if (r.at_least) targets[r.name]["at_least"] = *r.at_least;
+            if (r.at_most) targets[r.name]["at_most"] = *r.at_most;
+            line("  " + r.name + ": " + fixed(r.value, 3) +
+                 (r.at_least ? ", wanted: at least " + fixed(*r.at_least, 2) : "") +
+                 (r.at_most ? ", wanted: at most " + fixed(*r.at_most, 2) : ""));
+        }
+        benches.push_back({{"name", now.name},
+                           {"unit", now.unit},
+                           {"medians", std::move(medians)},
+                           {"ratio", std::move(ratios)},
+                           {"targets", std::move(targets)},
+                           {"repeats", now.num_repeats},
+                           {"cases", std::move(cases)}});
+        cases = Json::array();
+    }
+
     // --- what is measured -----------------------------------------------------------------------
 
     void copyBandwidth() {
@@ -121,7 +165,8 @@ struct CudaBench {
             call(table.copy, to.get(), from.get(), num_bytes, int32_t{kCudaWithin}, stream);
         });
         copy_bytes_per_s = 2.0 * static_cast<double>(num_bytes) / (ms / 1000);  // read and written
-        result["copy"] = {{"bytes", num_bytes}, {"ms", ms}, {"gb_per_s", copy_bytes_per_s / kGb}};
+        now.medians.emplace_back("copy", ms);
+        cases.push_back({{"bytes", num_bytes}, {"ms", ms}, {"gb_per_s", copy_bytes_per_s / kGb}});
         line("device copy: " + fixed(copy_bytes_per_s / kGb, 0) + " GB/s, read and written");
     }
 
@@ -155,24 +200,31 @@ struct CudaBench {
             quick ? std::vector<int>{1, 2} : std::vector<int>{1, 8, 32, 64, 256};
         const std::vector<int> contexts =
             quick ? std::vector<int>{20} : std::vector<int>{1024, 4096, 16384, 65536, 131072};
-        result["decode_attention"] = Json::array();
+        price_of_paging = {};
+        for (Extreme& share : attention_shares) share = {};
         line(
             "\ndecode attention, f16      batch  context   paged ms  contiguous  ratio    GB/s  of "
             "copy");
-        for (const HeadShape& shape : kHeadShapes) {
+        for (size_t i = 0; i < std::size(kHeadShapes); ++i) {
+            const HeadShape& shape = kHeadShapes[i];
             for (const int batch : batches) {
                 for (const int context : contexts) {
                     const int64_t kv_bytes =
                         int64_t{2} * batch * context * shape.num_kv_heads * shape.head_dim * 2;
                     // Paged and contiguous lie side by side.
                     if (kv_bytes > memory_bytes / 4) continue;
-                    decodeAttentionAt(shape, batch, context, kv_bytes);
+                    decodeAttentionAt(shape, batch, context, kv_bytes, attention_shares[i]);
                 }
             }
         }
+        ratio("paged_to_contiguous_from_4096", price_of_paging.value, std::nullopt, 1.03);
+        // Groups of 4 and of 8.
+        ratio("llama-3-8b_share_of_copy_from_batch_32", attention_shares[0].value, 0.85);
+        ratio("llama-3-70b_share_of_copy_from_batch_32", attention_shares[1].value, 0.75);
     }
 
-    void decodeAttentionAt(const HeadShape& shape, int batch, int context, int64_t kv_bytes) {
+    void decodeAttentionAt(
+        const HeadShape& shape, int batch, int context, int64_t kv_bytes, Extreme& share) {
         const Pool pool = makePool(shape, batch, context);
         const int64_t num_queries = int64_t{batch} * shape.num_heads * shape.head_dim;
         const Backend::Memory query = filled(num_queries * 4);
@@ -223,15 +275,21 @@ struct CudaBench {
         // K and V once, queries and outputs once.
         const double bytes = static_cast<double>(kv_bytes) + static_cast<double>(num_queries) * 8;
         const double bytes_per_s = bytes / (paged_ms / 1000);
-        result["decode_attention"].push_back({{"shape", shape.name},
-                                              {"batch", batch},
-                                              {"context", context},
-                                              {"bytes", bytes},
-                                              {"paged_ms", paged_ms},
-                                              {"contiguous_ms", flat_ms},
-                                              {"paged_to_contiguous", paged_ms / flat_ms},
-                                              {"gb_per_s", bytes_per_s / kGb},
-                                              {"share_of_copy", bytes_per_s / copy_bytes_per_s}});
+        if (quick || context >= 4096) price_of_paging.most(paged_ms / flat_ms);
+        if (quick || (batch >= 32 && context >= 4096)) share.least(bytes_per_s / copy_bytes_per_s);
+        const std::string place =
+            std::string(shape.name) + "/" + std::to_string(batch) + "/" + std::to_string(context);
+        now.medians.emplace_back(place + "/paged", paged_ms);
+        now.medians.emplace_back(place + "/contiguous", flat_ms);
+        cases.push_back({{"shape", shape.name},
+                         {"batch", batch},
+                         {"context", context},
+                         {"bytes", bytes},
+                         {"paged_ms", paged_ms},
+                         {"contiguous_ms", flat_ms},
+                         {"paged_to_contiguous", paged_ms / flat_ms},
+                         {"gb_per_s", bytes_per_s / kGb},
+                         {"share_of_copy", bytes_per_s / copy_bytes_per_s}});
         char text[160];
         std::snprintf(text, sizeof text, "  %-22s %7d %8d %10.4f %11.4f %6.3f %7.0f %7.0f %%",
                       shape.name, batch, context, paged_ms, flat_ms, paged_ms / flat_ms,
@@ -240,7 +298,6 @@ struct CudaBench {
     }
 
     void prefillAttention() {
-        result["prefill_attention"] = Json::array();
         line("\nprefill attention, f16     chunk   prefix         ms  TFLOP/s");
         for (const HeadShape& shape : kHeadShapes) {
             for (const int chunk : quick ? std::vector<int>{7} : std::vector<int>{512, 2048}) {
@@ -284,11 +341,14 @@ struct CudaBench {
         const double ms = gpuMs([&] { backend->ops().paged_attention(p, backend->context()); });
         // A product with K and one with V, 2 operations for each value.
         const double flops = 4.0 * shape.num_heads * shape.head_dim * num_pairs;
-        result["prefill_attention"].push_back({{"shape", shape.name},
-                                               {"chunk", chunk},
-                                               {"prefix", prefix},
-                                               {"ms", ms},
-                                               {"tflops", flops / (ms / 1000) / 1e12}});
+        now.medians.emplace_back(
+            std::string(shape.name) + "/" + std::to_string(chunk) + "/" + std::to_string(prefix),
+            ms);
+        cases.push_back({{"shape", shape.name},
+                         {"chunk", chunk},
+                         {"prefix", prefix},
+                         {"ms", ms},
+                         {"tflops", flops / (ms / 1000) / 1e12}});
         char text[120];
         std::snprintf(text, sizeof text, "  %-22s %7d %8d %10.4f %8.1f", shape.name, chunk, prefix,
                       ms, flops / (ms / 1000) / 1e12);
@@ -317,7 +377,6 @@ struct CudaBench {
             "\nwhole-model decode, f16    batch  context   graphs ms    plain ms  tokens/s  of "
             "floor");
         const std::shared_ptr<const ModelWeights> weights = generatedModel();
-        result["model_decode"] = Json::array();
         for (const int batch : quick ? std::vector<int>{1, 2} : std::vector<int>{1, 8, 32}) {
             modelDecodeAt(weights, batch, quick ? 20 : 1024);
         }
@@ -337,15 +396,21 @@ struct CudaBench {
                              static_cast<double>(batch) * context *
                                  static_cast<double>(c.kvBytesPerToken(DataType::kF16));
         const double floor_ms = 1000 * bytes / copy_bytes_per_s;
-        result["model_decode"].push_back({{"batch", batch},
-                                          {"context", context},
-                                          {"bytes", bytes},
-                                          {"graphs_ms", graphs_ms},
-                                          {"plain_ms", plain_ms},
-                                          {"plain_to_graphs", plain_ms / graphs_ms},
-                                          {"tokens_per_s", batch * 1000 / graphs_ms},
-                                          {"floor_ms", floor_ms},
-                                          {"share_of_floor", floor_ms / graphs_ms}});
+        const std::string place = "batch_" + std::to_string(batch);
+        now.medians.emplace_back(place + "/graphs", graphs_ms);
+        now.medians.emplace_back(place + "/plain", plain_ms);
+        ratio(place + "_share_of_floor", floor_ms / graphs_ms,
+              batch == 1 ? std::optional(0.75) : std::nullopt);
+        ratio(place + "_plain_to_graphs", plain_ms / graphs_ms);
+        cases.push_back({{"batch", batch},
+                         {"context", context},
+                         {"bytes", bytes},
+                         {"graphs_ms", graphs_ms},
+                         {"plain_ms", plain_ms},
+                         {"plain_to_graphs", plain_ms / graphs_ms},
+                         {"tokens_per_s", batch * 1000 / graphs_ms},
+                         {"floor_ms", floor_ms},
+                         {"share_of_floor", floor_ms / graphs_ms}});
         char text[160];
         std::snprintf(text, sizeof text, "  %-22s %7d %8d %11.3f %11.3f %9.0f %7.0f %%",
                       "generated model", batch, context, graphs_ms, plain_ms,
@@ -421,7 +486,6 @@ struct CudaBench {
         for (int i = 0; i < kv.num_blocks; ++i) run.push_back({i, i, kBlockSize});
         std::vector<BlockSwap> scattered = run;
         std::shuffle(scattered.begin(), scattered.end(), std::mt19937_64(3));
-        result["swap"] = Json::array();
         line("\nswaps                      blocks      out GB/s     in GB/s");
         for (const bool is_run : {true, false}) {
             const std::vector<BlockSwap>& swaps = is_run ? run : scattered;
@@ -429,10 +493,12 @@ struct CudaBench {
             const double in_ms = swapMs([&] { backend->swapIn(swaps, kv, host); });
             const double gb = static_cast<double>(kv.numBytes()) / kGb;
             const char* const name = is_run ? "side by side" : "scattered";
-            result["swap"].push_back({{"blocks", name},
-                                      {"bytes", kv.numBytes()},
-                                      {"out_gb_per_s", gb / (out_ms / 1000)},
-                                      {"in_gb_per_s", gb / (in_ms / 1000)}});
+            now.medians.emplace_back(std::string(name) + "/out", out_ms);
+            now.medians.emplace_back(std::string(name) + "/in", in_ms);
+            cases.push_back({{"blocks", name},
+                             {"bytes", kv.numBytes()},
+                             {"out_gb_per_s", gb / (out_ms / 1000)},
+                             {"in_gb_per_s", gb / (in_ms / 1000)}});
             char text[120];
             std::snprintf(text, sizeof text, "  %-22s %8d %13.1f %11.1f", name, kv.num_blocks,
                           gb / (out_ms / 1000), gb / (in_ms / 1000));
@@ -453,22 +519,63 @@ struct CudaBench {
         return *std::min_element(times.begin(), times.end());
     }
 
-    void run() {
-        result["device"] = backend->deviceName();
-        result["backend"] = backend->name();
-        result["quick"] = quick;
+    void run(const std::vector<std::string>& names) {
         line(std::string("backend cuda, ") + backend->deviceName());
-        copyBandwidth();
-        decodeAttention();
-        prefillAttention();
-        modelDecode();
-        swapBandwidth();
-        if (json) printJson(result);
+        for (const auto& part : kParts) {
+            const bool is_chosen =
+                names.empty() || std::find(names.begin(), names.end(), part.name) != names.end();
+            // Shares are of the copy's speed: it is always measured.
+            if (!is_chosen && part.run != &CudaBench::copyBandwidth) continue;
+            now = {};
+            now.name = part.name;
+            now.unit = part.unit;
+            now.num_repeats = quick ? 1 : part.num_repeats;
+            (this->*part.run)();
+            finish();
+        }
+        if (json) {
+            printJson({{"device", backend->deviceName()},
+                       {"backend", backend->name()},
+                       {"quick", quick},
+                       {"benches", std::move(benches)}});
+        }
     }
+
+    struct Part {
+        const char* name;
+        const char* unit;
+        int num_repeats;
+        void (CudaBench::*run)();
+    };
+    static const Part kParts[5];
+
+    Extreme price_of_paging;
+    Extreme attention_shares[std::size(kHeadShapes)];
 };
+
+constexpr CudaBench::Part CudaBench::kParts[5] = {
+    {"copy", "ms", 5, &CudaBench::copyBandwidth},
+    {"decode_attention", "ms a layer", 5, &CudaBench::decodeAttention},
+    {"prefill_attention", "ms a layer", 5, &CudaBench::prefillAttention},
+    {"model_decode", "ms a step", 31, &CudaBench::modelDecode},
+    {"swap", "ms", 5, &CudaBench::swapBandwidth}};
 
 }  // namespace
 
-void runCudaBench(bool quick, bool json) { CudaBench(quick, json).run(); }
+void runCudaBench(const std::vector<std::string>& names, bool quick, bool json) {
+    std::string known;
+    for (const CudaBench::Part& part : CudaBench::kParts) {
+        known += (known.empty() ? "" : ", ") + std::string(part.name);
+    }
+    for (const std::string& name : names) {
+        if (std::none_of(std::begin(CudaBench::kParts), std::end(CudaBench::kParts),
+                         [&](const CudaBench::Part& part) { return name == part.name; })) {
+            throw EngineError(ErrorKind::kBadArgument,
+                              "there is no bench " + quotedForMessage(name) +
+                                  " with --backend cuda; choose among " + known);
+        }
+    }
+    CudaBench(quick, json).run(names);
+}
 
 }  // namespace kvlab

@@ -138,16 +138,35 @@ void BackendTest::benchRunsOnTheStandIn() {
     KVLAB_VERIFY_SUCCESS(result);
     const QJsonObject json = result.json();
     QCOMPARE(json["device"].toString(), QString("simt stand-in"));
-    QVERIFY(json["copy"].toObject()["gb_per_s"].toDouble() > 0);
-    for (const char* part : {"decode_attention", "prefill_attention", "model_decode", "swap"}) {
-        const QJsonArray rows = json[part].toArray();
-        QVERIFY2(rows.size() >= 2, part);
-        for (const QJsonValue& row : rows) {
+    QStringList names;
+    QStringList wanted;
+    for (const QJsonValue& bench : json["benches"].toArray()) {
+        names.append(bench["name"].toString());
+        for (const QJsonValue& value : bench["medians"].toObject()) QVERIFY(value.toDouble() > 0);
+        const QJsonArray cases = bench["cases"].toArray();
+        QVERIFY2(cases.size() >= (names.size() == 1 ? 1 : 2), qPrintable(names.last()));
+        for (const QJsonValue& row : cases) {
             for (const QJsonValue& value : row.toObject()) {
                 QVERIFY(value.isString() || value.toDouble() > 0);
             }
         }
+        for (const QString& name : bench["targets"].toObject().keys()) {
+            QVERIFY(bench["ratio"].toObject()[name].toDouble() > 0);
+            wanted.append(name);
+        }
     }
+    QCOMPARE(names, (QStringList{"copy", "decode_attention", "prefill_attention", "model_decode",
+                                 "swap"}));
+    QCOMPARE(wanted, (QStringList{"llama-3-70b_share_of_copy_from_batch_32",
+                                  "llama-3-8b_share_of_copy_from_batch_32",
+                                  "paged_to_contiguous_from_4096", "batch_1_share_of_floor"}));
+    const CliResult one =
+        runCli({"bench", "--backend", "cuda", "swap", "--quick", "--json"}, standIn());
+    KVLAB_VERIFY_SUCCESS(one);
+    QCOMPARE(one.json()["benches"].toArray().size(), 2);  // and the copy
+    const CliResult other = runCli({"bench", "--backend", "cuda", "pool", "--quick"}, standIn());
+    KVLAB_VERIFY_REFUSAL(other, 2);
+    QVERIFY2(other.err.contains("decode_attention"), other.err);
     const CliResult text = runCli({"bench", "--backend", "cuda", "--quick"}, standIn());
     KVLAB_VERIFY_SUCCESS(text);
     QVERIFY(text.out.contains("of copy") && text.out.contains("scattered"));

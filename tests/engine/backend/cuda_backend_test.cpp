@@ -117,6 +117,15 @@ class CudaBackendTest : public QObject {
         QVERIFY2(difference < tolerance, qPrintable(QString::number(difference)));
     }
 
+    // The stand-in finds a missing wait: rows that do not wait for the copies of their step read and
+    // write other numbers.
+    void rowsWaitForCopies() {
+        const BackendRun cpu = runOn("cpu", tinyModel(), DataType::kF32, PreemptionKind::kSwap);
+        const Environment lost(kFail, "lost_wait");
+        const BackendRun cuda = runOn("cuda", tinyModel(), DataType::kF32, PreemptionKind::kSwap);
+        QVERIFY(!(worstDifference(cuda, cpu) < 1e-4));
+    }
+
     void graphsReplayWhatWasRecorded() {
         const auto plain = decode(*makeCudaBackend({.graphs = false}), 12);
         const auto replayed = decode(*makeCudaBackend({.graphs = true}), 12);
