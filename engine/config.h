@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "kernels/rope/rope.h"
 
 namespace kvlab {
+
+struct KernelWalkListener;
 
 // Shape of a Llama-architecture decoder; read from the model file, never guessed.
 struct ModelConfig {
@@ -115,6 +118,8 @@ struct EngineConfig {
     bool cpu_fallback = false;
     // Told why the CPU took over from a GPU, at the start or in the middle of a run: one sentence.
     std::function<void(const std::string& why)> on_fallback;
+    // Of a simt run: what its attention launches read (kernel_walk.h). Null: nothing is recorded.
+    std::shared_ptr<const KernelWalkListener> kernel_walks;
     // kSwap falls back to recompute while the host pool is full.
     PreemptionKind preempt = PreemptionKind::kRecompute;
     // Share of the pool that admission leaves free, so that running sequences can grow before the

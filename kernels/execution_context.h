@@ -6,6 +6,7 @@
 namespace kvlab {
 
 class ThreadPool;
+struct AttentionTap;
 
 // Where an operation runs: the CPU functions use the threads, the CUDA launchers the rest.
 struct ExecutionContext {
@@ -15,6 +16,7 @@ struct ExecutionContext {
     // what it has use for (pagedAttentionWorkspaceBytes); with less it splits its work less.
     void* workspace = nullptr;
     int64_t workspace_bytes = 0;
+    AttentionTap* attention_tap = nullptr;  // simt only: attention_walk.h
     int num_multiprocessors = 132;  // of the GPU: how much work has to lie side by side
 };
 

@@ -234,6 +234,17 @@ int main(int argc, char** argv) {
     app.add_option("--lesson", window.lesson, "lesson to open")->capture_default_str();
     app.add_option("--stop", window.stop, "place in the lesson, from 1");
     addTheme(&app, &window.theme);
+    app.add_option_function<std::string>(
+           "--backend",
+           [&window](const std::string& name) {
+               if (name != "auto" && name != "cpu" && name != "cuda" && name != "simt") {
+                   refuse("--backend wants auto, cpu, cuda or simt, not " + quotedForMessage(name));
+               }
+               window.backend = name;
+           },
+           "where the model runs: auto (a GPU if there is one), cpu, cuda, or simt, which runs the "
+           "CUDA kernels on the CPU, slowly, to check and to show them")
+        ->type_name("NAME");
     double scale = 1;
     addScale(&app, &scale, 0.5, 4, "size of the whole window, 1 is normal");
     app.add_option("--screenshot", window.screenshot, "save a picture of the window and exit");

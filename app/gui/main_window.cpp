@@ -36,6 +36,7 @@
 #include "app/gui/views/sequence_text_view.h"
 #include "app/gui/views/sharing_view.h"
 #include "app/gui/views/timeline_view.h"
+#include "engine/backend/devices.h"
 #include "engine/error.h"
 #include "lessons/lesson_loader.h"
 #include "lessons/lesson_runner.h"
@@ -86,6 +87,12 @@ QDockWidget* makeDock(const QString& name, const char* id, QWidget* widget, QMai
     return dock;
 }
 
+// The engine's sentences name the way out as the command line has it.
+QString inWindowWords(QString sentence) {
+    return sentence.replace(QLatin1String("use --backend cpu"),
+                            MainWindow::tr("choose cpu in the backend menu"));
+}
+
 QString shapeText(const ModelConfig& model) {
     return MainWindow::tr("%1 layers · %2 query / %3 KV heads")
         .arg(model.num_layers)
@@ -109,13 +116,16 @@ MainWindow::MainWindow(ThemeKind theme, double scale)
     buildRoom();
     wireRun();
     applyLook();
+    listBackends();
     qApp->installEventFilter(this);
 }
 
 MainWindow::~MainWindow() {
     qApp->removeEventFilter(this);
-    if (trace_thread_) {
-        trace_thread_->wait();
+    for (QThread* thread : {trace_thread_, devices_thread_}) {
+        if (thread) {
+            thread->wait();
+        }
     }
     // The parts still listen to the hub while Qt deletes them after our members are gone.
     hub_.disconnect();
@@ -200,7 +210,10 @@ void MainWindow::wireRun() {
     connect(header_, &HeaderBar::keysRequested, this, &MainWindow::showKeys);
     connect(header_, &HeaderBar::cancelRequested, &worker_, &SessionWorker::cancel);
 
-    connect(banner_, &Banner::actionRequested, this, &MainWindow::runAgain);
+    connect(header_, &HeaderBar::backendChosen, this, &MainWindow::setBackend);
+
+    connect(banner_, &Banner::actionRequested, this,
+            [this] { offers_cpu_ ? setBackend(QStringLiteral("cpu")) : runAgain(); });
 
     connect(&worker_, &SessionWorker::runStarted, this, [this](const auto& info) {
         log_ = std::make_shared<RunLog>(*info);
@@ -228,7 +241,7 @@ void MainWindow::wireRun() {
                               : tr("The run was stopped before its first step."),
                           false);
         } else {
-            finished_runs_[run_id_] = log_;
+            finished_runs_[{run_id_, backend_}] = log_;
             lesson_panel_->recordRun(run_id_, result->metrics);
         }
         if (pending_step_ && hub_.hasLog() && hub_.log().numSteps() < *pending_step_) {
@@ -237,6 +250,9 @@ void MainWindow::wireRun() {
         pending_step_.reset();
     });
     connect(&worker_, &SessionWorker::failed, this, &MainWindow::fail);
+    connect(&worker_, &SessionWorker::fellBack, this, [this](const QString& why) {
+        banner_->showMessage(tr("This run is on the CPU: %1").arg(inWindowWords(why)), false);
+    });
     connect(&hub_, &RunHub::logDamaged, this, [this](const QString& message) {
         worker_.abandon();
         fail(message);
@@ -301,7 +317,7 @@ void MainWindow::startRun(const std::string& run_id) {
             playback_.pause();
             // Whatever it says is about another run.
             banner_->hide();
-            const auto finished = finished_runs_.find(run_id);
+            const auto finished = finished_runs_.find({run_id, backend_});
             if (finished != finished_runs_.end()) {
                 worker_.abandon();
                 header_->hideProgress();
@@ -313,7 +329,9 @@ void MainWindow::startRun(const std::string& run_id) {
             hub_.setLog(nullptr, false);
             hub_.setWaitingFor(tr("Loading the model…"));
             header_->showProgress(tr("loading the model"), -1);
-            worker_.start(run.config);
+            RunConfig config = run.config;
+            config.engine.backend = backend_.toStdString();
+            worker_.start(config);
             return;
         }
     }
@@ -357,11 +375,12 @@ void MainWindow::onLogGrew() {
     }
 }
 
-void MainWindow::fail(const QString& message) {
+void MainWindow::fail(const QString& given) {
+    const QString message = inWindowWords(given);
     header_->hideProgress();
     hub_.setLive(false);
     hub_.setWaitingFor({});
-    if (!worker_.isRunning() && !run_id_.empty() && !finished_runs_.contains(run_id_)) {
+    if (!worker_.isRunning() && !run_id_.empty() && !finished_runs_.contains({run_id_, backend_})) {
         hub_.setLogEnd(LogEnd::kStopped);
         offerRunAgain(message, true);
     } else {
@@ -369,14 +388,56 @@ void MainWindow::fail(const QString& message) {
     }
 }
 
+// After a failure on a GPU the reader may agree to the CPU.
 void MainWindow::offerRunAgain(const QString& message, bool alarm) {
-    banner_->showMessage(message, alarm, run_id_.empty() ? QString() : tr("Run again"));
+    const bool on_gpu =
+        backend_ == QLatin1String("cuda") || (hub_.hasLog() && hub_.log().info().backend == "cuda");
+    offers_cpu_ = alarm && on_gpu;
+    banner_->showMessage(message, alarm,
+                         run_id_.empty() ? QString()
+                         : offers_cpu_   ? tr("Run on the CPU")
+                                         : tr("Run again"));
 }
 
 void MainWindow::runAgain() {
     if (lesson_panel_->hasLesson() && !run_id_.empty()) {
         startRun(run_id_);
     }
+}
+
+void MainWindow::setBackend(const QString& name) {
+    if (name == backend_) {
+        return;
+    }
+    backend_ = name;
+    header_->setChosenBackend(name);
+    if (!lesson_panel_->hasLesson() || run_id_.empty()) {
+        if (hub_.hasLog()) {
+            banner_->showMessage(
+                tr("This is a recording; the next run of a lesson uses backend %1.").arg(name),
+                false);
+        }
+        return;
+    }
+    startRun(run_id_);
+    // The reader stays at the lesson's stop.
+    const LessonStop& stop =
+        lesson_panel_->lesson().stops[static_cast<size_t>(lesson_panel_->stop())];
+    if (stop.step >= 0) {
+        requestStep(stop.step);
+    }
+}
+
+// Drivers may take a while to answer.
+void MainWindow::listBackends() {
+    auto devices = std::make_shared<std::vector<DeviceInfo>>();
+    devices_thread_ = QThread::create([devices] { *devices = listDevices(); });
+    devices_thread_->setParent(this);
+    connect(devices_thread_, &QThread::finished, this, [this, devices] {
+        header_->setDevices(*devices);
+        emit devicesListed();
+    });
+    devices_thread_->start();
 }
 
 void MainWindow::showRunInfo(const RunInfo& info) {
@@ -652,6 +713,9 @@ bool MainWindow::handleKey(QKeyEvent* event) {
                 return true;
             case Qt::Key_L:
                 toggleTables();
+                return true;
+            case Qt::Key_B:
+                header_->openBackendMenu();
                 return true;
             case Qt::Key_R:
                 resetLayout();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <QByteArray>
 #include <QMainWindow>
@@ -68,6 +69,11 @@ class MainWindow : public QMainWindow {
     SessionWorker& worker() { return worker_; }
     LessonPanel& lessonPanel() { return *lesson_panel_; }
     QString bannerText() const;
+    // auto, cpu, simt, cuda: what the next runs are started with; the lesson's run on show starts
+    // again with it.
+    void setBackend(const QString& name);
+    const QString& backend() const { return backend_; }
+    HeaderBar& header() { return *header_; }
     // All that waits for a turn of the event loop, done now: the next picture is the final one.
     void settle();
     // Off: moves show their end state at once.
@@ -89,6 +95,7 @@ class MainWindow : public QMainWindow {
 
   signals:
     void traceOpened();  // or failed to open: see bannerText()
+    void devicesListed();
 
   protected:
     bool eventFilter(QObject* watched, QEvent* event) override;
@@ -106,6 +113,7 @@ class MainWindow : public QMainWindow {
     void fail(const QString& message);
     void offerRunAgain(const QString& message, bool alarm);
     void runAgain();
+    void listBackends();
     std::string figureView() const;
     bool handleKey(class QKeyEvent* event);
 
@@ -115,13 +123,16 @@ class MainWindow : public QMainWindow {
     ThemeKind theme_kind_;
     double scale_;
     std::string run_id_;  // of the lesson's run on show
-    // Runs of this lesson that have finished: going back to one shows it again, nothing is decoded
-    // twice.
-    std::map<std::string, std::shared_ptr<RunLog>> finished_runs_;
+    QString backend_ = QStringLiteral("auto");
+    // Runs of this lesson that have finished, by id and backend: going back to one shows it again,
+    // nothing is decoded twice.
+    std::map<std::pair<std::string, QString>, std::shared_ptr<RunLog>> finished_runs_;
     std::shared_ptr<RunLog> log_;  // the one on show
     std::optional<qint64> pending_step_;
     bool run_stopped_ = false;  // by the reader, before its end
+    bool offers_cpu_ = false;   // the banner's button: on the CPU this time
     QThread* trace_thread_ = nullptr;
+    QThread* devices_thread_ = nullptr;
 
     HeaderBar* header_ = nullptr;
     Banner* banner_ = nullptr;

@@ -70,6 +70,8 @@ QLineEdit:disabled { color: @quiet_ink; border-color: @hairline; }
 
 QPushButton[role="choice"] { padding: #2#px #8#px; font-size: ~9.5~pt; }
 QPushButton[role="choice"]:focus { padding: #1#px #7#px; }
+QPushButton[role="chip"] { border-radius: #11#px; padding: #3#px #10#px; min-height: #14#px; font-size: ~9.5~pt; }
+QPushButton[role="chip"]:focus { padding: #2#px #9#px; }
 QPushButton::menu-indicator { image: none; width: 0; }
 
 QProgressBar { background: @hairline; border: 0; border-radius: #3#px; max-height: #6#px; min-height: #6#px; }
@@ -120,7 +122,10 @@ QTableCornerButton::section { background: @panel; border: 0; }
 QDialog { background: @panel; }
 QMenu { background: @panel; color: @ink; border: 1px solid @panel_border; padding: #4#px; }
 QMenu::item { padding: #4#px #18#px; }
+QMenu::item:disabled { color: @quiet_ink; }
 QMenu::item:selected { background: @accent; color: @accent_ink; }
+QMenu::item:disabled:selected { background: @accent_tint; color: @ink; }
+QMenu::separator { height: 1px; background: @hairline; margin: #4#px #8#px; }
 )";
 
 }  // namespace

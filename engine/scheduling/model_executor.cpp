@@ -7,6 +7,7 @@
 #include "engine/backend/cuda_plugin.h"
 #include "engine/backend/timed_backend.h"
 #include "engine/error.h"
+#include "engine/kernel_walk.h"
 #include "engine/model/transformer.h"
 #include "engine/scheduling/step_executor.h"
 #include "kernels/cpu/thread_pool.h"
@@ -38,7 +39,8 @@ class ModelExecutor : public StepExecutor {
                   const EngineConfig& wanted,
                   std::unique_ptr<Backend> backend)
         : weights_(std::move(weights)),
-          backend_(std::move(backend)),
+          walks_(wanted.kernel_walks),
+          backend_(listenedTo(std::move(backend))),
           config_(resolved(wanted, backend_)),
           transformer_(weights_, backend_) {
         const CacheConfig& cache = config_.cache;
@@ -75,6 +77,7 @@ class ModelExecutor : public StepExecutor {
         if (batch.numTokens() > 0) logits_ = transformer_.forward(batch, kv_);
         backend_.endStep();
         stats.forward_ms = clock_.nowMs() - start_ms;
+        if (walks_.isActive()) tellWalks(plan);
         if (backend_.hasOwnMemory()) return;  // there, operations are only queued when they return
         const OperationTimes& times = backend_.times();
         stats.attention_ms = times.attention_ms;
@@ -105,6 +108,18 @@ class ModelExecutor : public StepExecutor {
     }
 
   private:
+    // Before it is wrapped: the operations get this context.
+    std::unique_ptr<Backend> listenedTo(std::unique_ptr<Backend> backend) {
+        backend->context().attention_tap = walks_.tapFor(backend->name());
+        return backend;
+    }
+
+    void tellWalks(const StepPlan& plan) {
+        std::vector<SequenceId> sequences;
+        for (const ScheduledRows& rows : plan.rows) sequences.push_back(rows.sequence->id);
+        walks_.tell(sequences);
+    }
+
     StepBatch makeBatch(const std::vector<ScheduledRows>& plan, const KvCacheManager& cache) const {
         StepBatch batch;
         batch.num_seqs = static_cast<int>(plan.size());
@@ -197,6 +212,7 @@ class ModelExecutor : public StepExecutor {
     }
 
     std::shared_ptr<const ModelWeights> weights_;
+    KernelWalkCollector walks_;
     TimedBackend backend_;
     EngineConfig config_;
     Transformer transformer_;

@@ -47,6 +47,19 @@ struct AttentionTask {
     float* row_states;    // [all rows, num_heads, 2]: max, sum, for attention mass; null: none
 };
 
+// What the attention kernels tell when their launch is recorded (simt.h). attention_walk.h reads
+// it.
+enum AttentionNote : int {
+    // By the first thread: first_row, num_rows, rows_per_thread_block, num_slices, num_splits
+    kNoteLaunch,
+    // Per run of rows, by one thread: row, row_end, seq_idx, begin, end (after takePart), kv_head,
+    // first_head, num_heads, positions that are looked up side by side
+    kNoteRun,
+    kNoteLookUp,  // per position, by one lane: row of the run, position, slot
+    kNoteKey,     // per row of the cache that is read, by one lane: row of the run, slot, kv_head
+    kNoteValue,   // the same
+};
+
 // The slot of a position of sequence `seq_idx`: kPaged through its block table.
 template <bool kPaged>
 __device__ __forceinline__ int attentionSlot(const AttentionTask& task, int seq_idx, int position) {

@@ -75,10 +75,15 @@ __global__ void __launch_bounds__(kAttentionThreads,
     KVLAB_SHARED(float, team_max, kVectors* kNumTeams);
     KVLAB_SHARED(float, team_sum, kVectors* kNumTeams);
 
+    KVLAB_NOTE_IF(threadIdx.x + blockIdx.x + blockIdx.y + blockIdx.z == 0, kNoteLaunch,
+                  task.first_row, task.num_rows, task.rows_per_tile, task.num_slices,
+                  task.num_splits);
     for (int row = tile.begin; row < tile.end;) {
         RowRun run = rowRun<kShared>(task, row, tile.end);
         takePart(task, run);
         const int num_vectors = (run.row_end - row) * num_heads_here;
+        KVLAB_NOTE_IF(threadIdx.x == 0, kNoteRun, row, run.row_end, run.seq_idx, run.begin, run.end,
+                      kv_head, first_head, num_heads_here, kNumTeams * kStep);
 
         float query[kVectors][kChunk];
         float output[kVectors][kChunk];
@@ -112,6 +117,8 @@ __global__ void __launch_bounds__(kAttentionThreads,
                 const int position = base + s * kNumTeams + team;
                 slot[s] =
                     position < run.end ? attentionSlot<kPaged>(task, run.seq_idx, position) : -1;
+                KVLAB_NOTE_IF(first_value == 0 && slot[s] >= 0, kNoteLookUp, row, position,
+                              slot[s]);
             }
         };
         const auto load = [&](const T* rows, const float* scales, RowChunk<T>(&chunks)[kStep],
@@ -125,6 +132,8 @@ __global__ void __launch_bounds__(kAttentionThreads,
                         static_cast<int64_t>(slot[s]) * task.num_kv_heads + kv_head;
                     chunks[s] = loadChunk<kWhole>(rows + row_idx * head_dim, first_value, head_dim);
                     if constexpr (kScaled) row_scales[s] = scales[row_idx];
+                    KVLAB_NOTE_IF(first_value == 0, rows == keys ? kNoteKey : kNoteValue, row,
+                                  row_idx / task.num_kv_heads, row_idx % task.num_kv_heads);
                 }
             }
         };

@@ -161,11 +161,17 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim* kTiles <= 128 ? 3 : 2
     Words* const queries = shared_words + (kShared ? warp * kQueryWords : 0);
     float* const powers = shared_powers + (kShared ? warp * kVectors : 0);
 
+    KVLAB_NOTE_IF(threadIdx.x + blockIdx.x + blockIdx.y + blockIdx.z == 0, kNoteLaunch,
+                  task.first_row, task.num_rows,
+                  task.rows_per_tile * (kShared ? kAttentionWarps : 1), task.num_slices,
+                  task.num_splits);
     // Uniform in a warp; where warps share a context there is one row and one round.
     for (int row = tile.begin; row < tile.end;) {
         RowRun run = rowRun<kShared>(task, row, tile.end);
         takePart(task, run);
         const int num_vectors = (run.row_end - row) * num_heads_here;
+        KVLAB_NOTE_IF(lane == 0 && (kShared || warp == 0), kNoteRun, row, run.row_end, run.seq_idx,
+                      run.begin, run.end, kv_head, first_head, num_heads_here, 16 * kWalkers);
 
         // The queries, as the lanes will multiply them: lane (vector g, t) of instruction j has
         // values 4 * (j % 2) … + 3 of chunk t + 4 * (j / 2).
@@ -230,6 +236,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim* kTiles <= 128 ? 3 : 2
             const int position = base + lane % 16;
             slot = attentionSlot<kPaged>(task, run.seq_idx,
                                          position < run.end ? position : run.end - 1);
+            KVLAB_NOTE_IF(lane < 16 && position < run.end, kNoteLookUp, row, position, slot);
         };
         const auto ownRow = [&] {
             return static_cast<int64_t>(slot) * task.num_kv_heads + kv_head;
@@ -249,6 +256,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim* kTiles <= 128 ? 3 : 2
             KVLAB_UNROLL
             for (int r = 0; r < 2; ++r) {
                 const int64_t row_idx = rowIndex(g + 8 * r);
+                KVLAB_NOTE_IF(t == 0, kNoteKey, row, row_idx / task.num_kv_heads,
+                              row_idx % task.num_kv_heads);
                 KVLAB_UNROLL
                 for (int c = 0; c < kKeyChunks; ++c) {
                     key[r][c] = chunkOf(keys + row_idx * head_dim, 8 * (t + 4 * c));
@@ -260,6 +269,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim* kTiles <= 128 ? 3 : 2
             KVLAB_UNROLL
             for (int p = 0; p < 4; ++p) {
                 const int64_t row_idx = rowIndex(2 * t + p % 2 + 8 * (p / 2));
+                KVLAB_NOTE_IF(g == 0, kNoteValue, row, row_idx / task.num_kv_heads,
+                              row_idx % task.num_kv_heads);
                 KVLAB_UNROLL
                 for (int c = 0; c < kValueChunks; ++c) {
                     value[p][c] = chunkOf(values + row_idx * head_dim, 8 * (g + 8 * c));

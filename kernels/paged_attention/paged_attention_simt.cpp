@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <memory>
 
+#include "kernels/paged_attention/attention_walk.h"
 #include "kernels/paged_attention/paged_attention_launch.cuh"
 
 namespace kvlab {
@@ -59,7 +60,23 @@ void pagedAttentionSimt(const PagedAttentionParams& given, ExecutionContext& con
                                                         params, context.num_multiprocessors, true)
                                                   : 0;
     const Workspace workspace(context, num_bytes);
-    launchPagedAttention(params, workspace.context(), true);
+    AttentionTap* const tap = context.attention_tap;
+    if (tap == nullptr || params.num_rows == 0 || !tap->wants(params.layer)) {
+        launchPagedAttention(params, workspace.context(), true);
+        return;
+    }
+    std::vector<simt::LaunchRecord> records;
+    {
+        const simt::ScopedRecorder recorder(&records);
+        launchPagedAttention(params, workspace.context(), true);
+    }
+    AttentionWalk walk;
+    walk.layer = params.layer;
+    walk.block_size = params.kv.block_size;
+    walk.num_kv_heads = params.kv.num_kv_heads;
+    walk.row_bytes = kvRowBytes(params.kv.dtype, params.kv.head_dim);
+    addAttentionLaunches(records, walk);
+    tap->on_walk(std::move(walk));
 }
 
 int64_t pagedAttentionWorkspaceBytes(const PagedAttentionParams& params, int num_multiprocessors) {

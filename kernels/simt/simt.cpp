@@ -164,6 +164,7 @@ struct Progress {
     std::atomic<uint64_t> failed{~uint64_t{0}};
     std::mutex mutex;
     std::exception_ptr error;
+    LaunchRecord* record = nullptr;
 
     void fail(uint64_t thread_block) {
         const std::lock_guard lock(mutex);
@@ -277,6 +278,7 @@ class Launch {
 
 constinit thread_local Launch* current_launch = nullptr;
 constinit thread_local Settings current_settings{};
+constinit thread_local std::vector<LaunchRecord>* current_recorder = nullptr;
 
 Launch::Launch(const char* kernel_name,
                dim3 grid,
@@ -328,10 +330,16 @@ void Launch::run(Progress& progress) {
         const uint64_t i = progress.next++;
         if (i >= progress.num_thread_blocks || i > progress.failed) return;
         try {
+            if (progress.record != nullptr) current_notes = &progress.record->notes[i];
             runThreadBlock({static_cast<unsigned>(i % grid_.x),
                             static_cast<unsigned>(i / grid_.x % grid_.y),
                             static_cast<unsigned>(i / grid_.x / grid_.y)});
+            if (progress.record != nullptr && i == 0) {
+                progress.record->shared_bytes = shared_.usedBytes();
+            }
+            current_notes = nullptr;
         } catch (...) {
+            current_notes = nullptr;
             progress.fail(i);
             return;
         }
@@ -638,6 +646,14 @@ Launch& currentLaunch(const char* what) {
 
 }  // namespace
 
+constinit thread_local std::vector<LaunchNote>* current_notes = nullptr;
+
+ScopedRecorder::ScopedRecorder(std::vector<LaunchRecord>* launches) : previous_(current_recorder) {
+    current_recorder = launches;
+}
+
+ScopedRecorder::~ScopedRecorder() { current_recorder = previous_; }
+
 ScopedSettings::ScopedSettings(const Settings& settings) : previous_(current_settings) {
     current_settings = settings;
 }
@@ -672,6 +688,13 @@ void launch(const char* kernel_name,
     }
     Progress progress;
     progress.num_thread_blocks = uint64_t{grid.x} * grid.y * grid.z;
+    if (current_recorder != nullptr) {
+        progress.record = &current_recorder->emplace_back();
+        progress.record->kernel = kernel_name;
+        progress.record->grid = grid;
+        progress.record->thread_block = thread_block;
+        progress.record->notes.resize(progress.num_thread_blocks);
+    }
     const auto run = [&, settings = current_settings] {
         Launch(kernel_name, grid, thread_block, shared_bytes, thread, settings).run(progress);
     };

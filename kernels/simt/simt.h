@@ -12,6 +12,7 @@
 //   KVLAB_LAUNCH((kernel<64>), grid, thread_block, shared_bytes, stream, argument);
 //                          kernel<64><<<grid, thread_block, shared_bytes, stream>>>(argument);
 //   KVLAB_UNROLL                           #pragma unroll
+//   KVLAB_NOTE_IF(condition, kind, …)      nothing; here a note for whoever records the launch
 // It may use threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, __shfl_sync,
 // __shfl_up_sync, __shfl_down_sync, __shfl_xor_sync, __ballot_sync, __any_sync, __all_sync,
 // atomicAdd, __ldg, __byte_perm, __uint_as_float, rsqrtf, sincospif and the functions of <cmath>.
@@ -32,6 +33,7 @@
 #define KVLAB_LAUNCH(kernel, grid, thread_block, shared_bytes, stream, ...)                \
     kernel<<<(grid), (thread_block), (shared_bytes), static_cast<cudaStream_t>(stream)>>>( \
         __VA_ARGS__)
+#define KVLAB_NOTE_IF(condition, ...) static_cast<void>(0)
 
 #else
 
@@ -44,6 +46,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 struct uint3 {
     unsigned x = 0;
@@ -93,6 +96,37 @@ class ScopedSettings {
     Settings previous_;
 };
 
+// What a thread of a recorded launch told of itself by KVLAB_NOTE_IF; the kernel's header says what
+// its kinds and values mean.
+struct LaunchNote {
+    static constexpr int kMaxValues = 9;
+    int32_t kind = 0;
+    int32_t thread = 0;  // threadIdx.x
+    int32_t value[kMaxValues] = {};
+};
+
+struct LaunchRecord {
+    std::string kernel;  // as the launch wrote it
+    dim3 grid;
+    dim3 thread_block;
+    size_t shared_bytes = 0;  // of the first thread block, static and dynamic
+    // By thread block (x first, then y, then z); within one in the order in which its threads ran.
+    std::vector<std::vector<LaunchNote>> notes;
+};
+
+// The launches of this OS thread are added to `launches` during the object's life. Without one a
+// note costs a look at a variable.
+class ScopedRecorder {
+  public:
+    explicit ScopedRecorder(std::vector<LaunchRecord>* launches);
+    ~ScopedRecorder();
+    ScopedRecorder(const ScopedRecorder&) = delete;
+    ScopedRecorder& operator=(const ScopedRecorder&) = delete;
+
+  private:
+    std::vector<LaunchRecord>* previous_;
+};
+
 // A launch that cannot be, or threads that cannot meet. The message names kernel, thread block,
 // counts.
 class LaunchError : public std::runtime_error {
@@ -140,6 +174,16 @@ struct CallSite {
     const char* file;
     int line;
 };
+
+// Of the running thread block; null: nobody records.
+extern constinit thread_local std::vector<LaunchNote>* current_notes;
+
+template <typename... Values>
+void addNote(int kind, Values... values) {
+    static_assert(sizeof...(values) <= LaunchNote::kMaxValues);
+    current_notes->push_back(
+        {kind, static_cast<int32_t>(threadIdx.x), {static_cast<int32_t>(values)...}});
+}
 
 void syncThreadBlock(CallSite site);
 // Meets the other lanes of `mask` and returns this lane's result.
@@ -194,6 +238,11 @@ T addAtomically(T* address, T value) {
     (static_cast<void>(stream),                                             \
      ::kvlab::simt::launchKernel(#kernel, kernel, (grid), (thread_block),   \
                                  (shared_bytes)__VA_OPT__(, ) __VA_ARGS__))
+
+#define KVLAB_NOTE_IF(condition, ...)                         \
+    ((::kvlab::simt::current_notes != nullptr && (condition)) \
+         ? ::kvlab::simt::addNote(__VA_ARGS__)                \
+         : static_cast<void>(0))
 
 // The last two parameters note the place of the call, for messages.
 #define KVLAB_SIMT_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()

@@ -144,6 +144,7 @@ int runWindow(const WindowOptions& options) {
     theme = options.theme.value_or(theme);
 
     MainWindow window(theme, scale);
+    window.setBackend(QString::fromStdString(options.backend));
     if (photograph) {
         window.resize(options.size);
         window.setMotion(false);

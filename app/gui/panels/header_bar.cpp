@@ -3,19 +3,38 @@
 
 #include <algorithm>
 
+#include <QAction>
+#include <QActionGroup>
 #include <QHBoxLayout>
 #include <QLabel>
+#include <QMenu>
 #include <QProgressBar>
 #include <QPushButton>
 #include <QVBoxLayout>
 
 #include "app/gui/panels/widgets.h"
+#include "app/gui/provenance.h"
 
 namespace kvlab {
 
 namespace {
 
 constexpr int kChipChars = 60;
+constexpr int kReasonChars = 110;
+
+QString wordsOf(const DeviceInfo& device) {
+    if (!device.available) {
+        return HeaderBar::tr("not available: %1").arg(QString::fromStdString(device.reason));
+    }
+    if (device.backend == "simt") {
+        return HeaderBar::tr("the CUDA kernels on the CPU, slowly: to check and to show them");
+    }
+    QString words = QString::fromStdString(device.name);
+    if (device.backend == "cuda" && device.memory_bytes) {
+        words += QStringLiteral(" · ") + formatBytes(*device.memory_bytes);
+    }
+    return words;
+}
 
 }  // namespace
 
@@ -58,11 +77,14 @@ HeaderBar::HeaderBar(QWidget* parent) : QWidget(parent) {
     model_chip_ = makeLabel({}, "chip", this);
     model_chip_->setTextFormat(Qt::RichText);
     row->addWidget(model_chip_);
-    backend_chip_ = makeLabel({}, "chip", this);
-    backend_chip_->setTextFormat(Qt::RichText);
-    row->addWidget(backend_chip_);
     model_chip_->hide();
-    backend_chip_->hide();
+    backend_button_ = new QPushButton(this);
+    backend_button_->setProperty("role", "chip");
+    backend_menu_ = new QMenu(backend_button_);
+    backend_menu_->setToolTipsVisible(true);
+    backend_menu_->setAccessibleName(tr("Backend"));
+    backend_button_->setMenu(backend_menu_);
+    row->addWidget(backend_button_);
 
     theme_button_ = new QPushButton(this);
     open_ = new QPushButton(tr("Open trace…"), this);
@@ -75,7 +97,7 @@ HeaderBar::HeaderBar(QWidget* parent) : QWidget(parent) {
     for (QPushButton* button : {theme_button_, open_, export_, keys_}) {
         row->addWidget(button);
     }
-    for (QPushButton* button : {cancel_, theme_button_, open_, export_, keys_}) {
+    for (QPushButton* button : {cancel_, backend_button_, theme_button_, open_, export_, keys_}) {
         button->setFocusPolicy(Qt::TabFocus);
     }
     connect(theme_button_, &QPushButton::clicked, this, &HeaderBar::themeToggled);
@@ -83,6 +105,7 @@ HeaderBar::HeaderBar(QWidget* parent) : QWidget(parent) {
     connect(export_, &QPushButton::clicked, this, &HeaderBar::exportRequested);
     connect(keys_, &QPushButton::clicked, this, &HeaderBar::keysRequested);
     connect(cancel_, &QPushButton::clicked, this, &HeaderBar::cancelRequested);
+    fillBackendMenu();
 }
 
 void HeaderBar::setTheme(const Theme& theme) {
@@ -103,10 +126,52 @@ void HeaderBar::setModel(const QString& name, const QString& shape) {
 }
 
 void HeaderBar::setBackend(const QString& backend, const QString& device) {
-    backend_chip_->setText(
-        tr("backend <b>%1</b>").arg(shortened(backend, kChipChars).toHtmlEscaped()));
-    backend_chip_->setToolTip(plainToolTip(device));
+    backend_ = shortened(backend, kChipChars);
+    device_ = device;
     fitChips();
+}
+
+void HeaderBar::setDevices(const std::vector<DeviceInfo>& devices) {
+    devices_ = devices;
+    fillBackendMenu();
+}
+
+void HeaderBar::setChosenBackend(const QString& name) {
+    chosen_backend_ = name;
+    // Not filled anew: this may be the answer to one of its own actions.
+    for (QAction* action : backend_menu_->actions()) {
+        if (action->isCheckable() && action->data().toString() == name && action->isEnabled()) {
+            action->setChecked(true);
+        }
+    }
+    fitChips();
+}
+
+void HeaderBar::openBackendMenu() { backend_button_->showMenu(); }
+
+void HeaderBar::fillBackendMenu() {
+    backend_menu_->clear();
+    delete backend_menu_->findChild<QActionGroup*>();
+    auto* group = new QActionGroup(backend_menu_);
+    const auto add = [&](const QString& name, const QString& words, bool available) {
+        const QString text = tr("%1 – %2").arg(name, words);
+        QAction* action = backend_menu_->addAction(shortened(text, kReasonChars));
+        action->setToolTip(plainToolTip(text));
+        action->setStatusTip(text);
+        action->setData(name);
+        action->setCheckable(true);
+        action->setEnabled(available);
+        action->setChecked(available && name == chosen_backend_);
+        group->addAction(action);
+        connect(action, &QAction::triggered, this, [this, name] { emit backendChosen(name); });
+    };
+    add(QStringLiteral("auto"), tr("a GPU if there is one, else the CPU"), true);
+    for (const DeviceInfo& device : devices_) {
+        add(QString::fromStdString(device.backend), wordsOf(device), device.available);
+    }
+    if (devices_.empty()) {
+        add(QStringLiteral("cuda"), tr("looking for a GPU…"), false);
+    }
 }
 
 void HeaderBar::showProgress(const QString& text, double fraction) {
@@ -133,43 +198,38 @@ void HeaderBar::resizeEvent(QResizeEvent* event) {
     fitChips();
 }
 
-// What does not fit is left out whole, shape before name before backend: a chip cut in half says
-// nothing.
+// What does not fit is left out whole, shape before name: a chip cut in half says nothing. The
+// backend stays, because it is a control, but may lose its first word.
 void HeaderBar::fitChips() {
-    if (model_name_.isEmpty()) {
-        model_chip_->hide();
-        backend_chip_->hide();
-        return;
-    }
+    const QString backend = backend_.isEmpty() ? chosen_backend_ : backend_;
+    backend_button_->setToolTip(
+        plainToolTip(device_.isEmpty() ? tr("Where the model runs (Ctrl+B)")
+                                       : tr("%1 · where the model runs (Ctrl+B)").arg(device_)));
+    backend_button_->setAccessibleName(tr("Backend %1: choose where the model runs").arg(backend));
+    const QString long_backend = tr("backend %1 ▾").arg(backend);
     const QString short_text = tr("model <b>%1</b>").arg(model_name_.toHtmlEscaped());
     const QString long_text = short_text + QStringLiteral(" · ") + model_shape_.toHtmlEscaped();
-    const auto needed = [this](bool model, bool backend) {
-        int width = 32 + brand_->sizeHint().width() + 20 +
-                    place_->fontMetrics().horizontalAdvance(place_->text());
-        for (const QPushButton* button : {theme_button_, open_, export_, keys_}) {
-            width += button->sizeHint().width() + 10;
+    const auto fits = [this](bool with_model) {
+        int needed = 32 + brand_->sizeHint().width() + 20 +
+                     place_->fontMetrics().horizontalAdvance(place_->text());
+        for (const QPushButton* button : {backend_button_, theme_button_, open_, export_, keys_}) {
+            needed += button->sizeHint().width() + 10;
         }
-        width += progress_shown_ ? progress_->sizeHint().width() + 10 : 0;
-        width += model ? model_chip_->sizeHint().width() + 10 : 0;
-        width += backend && !backend_chip_->text().isEmpty()
-                     ? backend_chip_->sizeHint().width() + 10
-                     : 0;
-        return width + 24;
+        needed += progress_shown_ ? progress_->sizeHint().width() + 10 : 0;
+        needed += with_model ? model_chip_->sizeHint().width() + 10 : 0;
+        return needed + 24 <= width();
     };
-    model_chip_->setText(long_text);
-    bool model = true;
-    bool backend = true;
-    if (needed(true, true) > width()) {
-        model_chip_->setText(short_text);
+    backend_button_->setText(long_backend);
+    bool model = !model_name_.isEmpty();
+    if (model) {
+        model_chip_->setText(long_text);
+        if (!fits(true)) model_chip_->setText(short_text);
+        model = fits(true);
     }
-    if (needed(model, backend) > width()) {
-        backend = false;
-    }
-    if (needed(model, backend) > width()) {
-        model = false;
+    if (!fits(model)) {
+        backend_button_->setText(tr("%1 ▾").arg(shortened(backend, 12)));
     }
     model_chip_->setVisible(model);
-    backend_chip_->setVisible(backend && !backend_chip_->text().isEmpty());
 }
 
 }  // namespace kvlab

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #pragma once
 
+#include <vector>
+
 #include <QString>
 #include <QWidget>
 
 #include "app/gui/theme.h"
+#include "engine/backend/devices.h"
 
+class QAction;
 class QLabel;
+class QMenu;
 class QProgressBar;
 class QPushButton;
 
@@ -23,7 +28,15 @@ class HeaderBar : public QWidget {
     void setTheme(const Theme& theme);
     void setPlace(const QString& place);  // "Lesson 6 · Best of 8"
     void setModel(const QString& name, const QString& shape);
+    // What the run on show ran on; "" for both: none yet.
     void setBackend(const QString& backend, const QString& device);
+    // What the backend menu offers beside "auto"; what cannot be used here is shown with its
+    // reason. Empty: still looked for.
+    void setDevices(const std::vector<DeviceInfo>& devices);
+    // The one that runs are started with: auto, cpu, simt, cuda.
+    void setChosenBackend(const QString& name);
+    void openBackendMenu();
+    QMenu* backendMenu() { return backend_menu_; }
     void showProgress(const QString& text, double fraction);  // fraction < 0: unknown
     void hideProgress();
 
@@ -33,17 +46,20 @@ class HeaderBar : public QWidget {
     void openRequested();
     void keysRequested();
     void cancelRequested();
+    void backendChosen(const QString& name);
 
   protected:
     void resizeEvent(QResizeEvent* event) override;
 
   private:
     void fitChips();
+    void fillBackendMenu();
 
     QLabel* brand_;
     QLabel* place_;
     QLabel* model_chip_;
-    QLabel* backend_chip_;
+    QPushButton* backend_button_;
+    QMenu* backend_menu_;
     QWidget* progress_;
     QLabel* progress_text_;
     QProgressBar* progress_bar_;
@@ -52,7 +68,9 @@ class HeaderBar : public QWidget {
     QPushButton* open_;
     QPushButton* export_;
     QPushButton* keys_;
-    QString model_name_, model_shape_;
+    QString model_name_, model_shape_, backend_, device_;
+    QString chosen_backend_ = QStringLiteral("auto");
+    std::vector<DeviceInfo> devices_;
     bool progress_shown_ = false;
 };
 

@@ -30,6 +30,7 @@ struct SessionWorker::Mailbox {
     SessionWorker* worker = nullptr;  // outlives every session, see ~SessionWorker
     bool wake_posted = false;
     std::optional<Progress> progress;  // the newest
+    std::optional<std::string> fallback;
     std::shared_ptr<const RunInfo> info;
     std::deque<std::shared_ptr<const StepTrace>> steps;
     std::shared_ptr<const RunResult> result;
@@ -108,7 +109,11 @@ void SessionWorker::start(const RunConfig& config) {
     paused_ = false;
     try {
         session_ = std::make_unique<Session>(std::move(callbacks));
-        session_->start(config);
+        RunConfig told = config;
+        told.engine.on_fallback = [box = mailbox_](const std::string& why) {
+            box->put([&](Mailbox& m) { m.fallback = why; });
+        };
+        session_->start(std::move(told));
     } catch (const std::exception& error) {
         const std::string message = error.what();
         mailbox_->put([&](Mailbox& m) { m.failure = message; });
@@ -156,6 +161,7 @@ void SessionWorker::deliver() {
         return;
     }
     std::optional<Mailbox::Progress> progress;
+    std::optional<std::string> fallback;
     std::shared_ptr<const RunInfo> info;
     std::vector<std::shared_ptr<const StepTrace>> steps;
     std::shared_ptr<const RunResult> result;
@@ -165,6 +171,7 @@ void SessionWorker::deliver() {
         std::lock_guard lock(box->mutex);
         box->wake_posted = false;
         progress = std::exchange(box->progress, std::nullopt);
+        fallback = std::exchange(box->fallback, std::nullopt);
         info = std::exchange(box->info, nullptr);
         const size_t count = std::min(box->steps.size(), size_t{kMaxStepsPerFrame});
         const auto last = box->steps.begin() + static_cast<std::ptrdiff_t>(count);
@@ -185,6 +192,9 @@ void SessionWorker::deliver() {
     // A slot may start another run, which replaces the mailbox; what is left of this one is then
     // nobody's.
     const auto is_current = [&] { return mailbox_ == box; };
+    if (fallback) {
+        emit fellBack(QString::fromStdString(*fallback));
+    }
     if (info && is_current()) {
         emit runStarted(info);
     }

@@ -47,6 +47,8 @@ class SessionWorker : public QObject {
     void stepsReceived(std::span<const std::shared_ptr<const kvlab::StepTrace>> steps);
     void finished(std::shared_ptr<const kvlab::RunResult> result);
     void failed(const QString& message);
+    // `auto` left a GPU that is there for the CPU, and why: one sentence. Before runStarted().
+    void fellBack(const QString& why);
 
   private:
     struct Mailbox;

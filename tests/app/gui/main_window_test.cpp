@@ -4,14 +4,17 @@
 #include <algorithm>
 
 #include <QAbstractButton>
+#include <QAction>
 #include <QFile>
 #include <QLabel>
 #include <QLineEdit>
+#include <QMenu>
 #include <QSet>
 #include <QSignalSpy>
 #include <QTemporaryDir>
 #include <QtTest>
 
+#include "app/gui/panels/header_bar.h"
 #include "app/gui/panels/inspector_panel.h"
 #include "app/gui/panels/key_sheet.h"
 #include "app/gui/panels/lesson_panel.h"
@@ -82,7 +85,150 @@ class MainWindowTest : public QObject {
         QCOMPARE(picture(window), first_picture);
     }
 
+    // A lesson whose runs take a moment, on any backend.
+    static Lesson shortLesson() {
+        Lesson lesson = loadLesson(KVLAB_SOURCE_DIR "/lessons/content", "best-of-8", "en");
+        for (LessonRun& run : lesson.runs) {
+            run.config.requests.front().prompt_num_tokens = 40;
+            run.config.requests.front().num_samples = 2;
+            run.config.requests.front().max_tokens = 3;
+        }
+        for (LessonStop& stop : lesson.stops) stop.step = -1;
+        return lesson;
+    }
+
+    static bool hasModel() {
+        return QFile::exists(QStringLiteral(KVLAB_SOURCE_DIR "/assets/model/village.gguf"));
+    }
+
+    static QAction* backendAction(MainWindow& window, const QString& name) {
+        for (QAction* action : window.header().backendMenu()->actions()) {
+            if (action->data().toString() == name) return action;
+        }
+        return nullptr;
+    }
+
+    static QAbstractButton* buttonNamed(MainWindow& window, const QString& text) {
+        for (auto* button : window.findChildren<QAbstractButton*>()) {
+            if (button->isVisible() && button->text() == text) return button;
+        }
+        return nullptr;
+    }
+
+    // The variables of the GPU's plugin, for one test.
+    struct Plugin {
+        explicit Plugin(const char* path, const char* failure = "") {
+            qputenv("KVLAB_CUDA_PLUGIN", path);
+            qputenv("KVLAB_SIMT_PLUGIN_FAIL", failure);
+        }
+        ~Plugin() {
+            qunsetenv("KVLAB_CUDA_PLUGIN");
+            qunsetenv("KVLAB_SIMT_PLUGIN_FAIL");
+        }
+    };
+
   private slots:
+    void theBackendMenuListsWhatIsThere() {
+        const Plugin none("/nowhere/libkvlab_cuda.so");
+        MainWindow window;
+        QSignalSpy listed(&window, &MainWindow::devicesListed);
+        show(window);
+        QVERIFY(!listed.isEmpty() || listed.wait(30000));
+        QStringList names;
+        for (QAction* action : window.header().backendMenu()->actions()) {
+            if (action->isCheckable()) names.push_back(action->data().toString());
+        }
+        QCOMPARE(names, QStringList({"auto", "cpu", "simt", "cuda"}));
+        QVERIFY(backendAction(window, "auto")->isChecked());
+        QVERIFY(backendAction(window, "simt")->isEnabled());
+        QVERIFY(backendAction(window, "simt")->text().contains("slowly"));
+        const QAction* cuda = backendAction(window, "cuda");
+        QVERIFY(!cuda->isEnabled());
+        QVERIFY2(cuda->statusTip().contains("is not there"), qPrintable(cuda->statusTip()));
+    }
+
+    void theKeyboardChoosesABackend() {
+        MainWindow window;
+        show(window);
+        QMenu* menu = window.header().backendMenu();
+        // The menu has its own event loop.
+        QTimer::singleShot(0, [menu] {
+            QTRY_VERIFY(menu->isVisible());
+            menu->setActiveAction(menu->actions().front());
+            QTest::keyClick(menu, Qt::Key_Down);
+            QTest::keyClick(menu, Qt::Key_Return);
+        });
+        press(window, Qt::Key_B, Qt::ControlModifier);
+        QTRY_VERIFY(!menu->isVisible());
+        QVERIFY(window.backend() != "auto");
+    }
+
+    void anotherBackendRunsTheLessonAgain() {
+        if (!hasModel()) QSKIP("no bundled model");
+        const Plugin gpu(KVLAB_SIMT_PLUGIN);
+        MainWindow window;
+        QSignalSpy listed(&window, &MainWindow::devicesListed);
+        show(window);
+        QVERIFY(!listed.isEmpty() || listed.wait(30000));
+        window.setBackend("cpu");
+        window.openLesson(shortLesson());
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        QCOMPARE(window.hub().log().info().backend, std::string("cpu"));
+        const RunLog* first = &window.hub().log();
+        const CacheState end = window.hub().log().lastState();
+        for (const char* name : {"simt", "cuda"}) {
+            QVERIFY2(backendAction(window, name)->isEnabled(), name);
+            backendAction(window, name)->trigger();
+            QCOMPARE(window.backend(), QString(name));
+            QVERIFY(backendAction(window, name)->isChecked());
+            QVERIFY(window.worker().isRunning());
+            QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+            QCOMPARE(window.bannerText(), QString());
+            QCOMPARE(window.hub().log().info().backend, std::string(name));
+            QCOMPARE(accountOf(window.hub().log().lastState()), accountOf(end));
+        }
+        // What has finished is shown again, and not decoded twice.
+        backendAction(window, "cpu")->trigger();
+        QVERIFY(!window.worker().isRunning());
+        QCOMPARE(&window.hub().log(), first);
+    }
+
+    void aFailingGpuIsOneSentence() {
+        if (!hasModel()) QSKIP("no bundled model");
+        const Plugin failing(KVLAB_SIMT_PLUGIN, "allocate:1:5");
+        MainWindow window;
+        show(window);
+        window.openLesson(shortLesson());
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        QCOMPARE(window.hub().log().info().backend, std::string("cpu"));
+        QVERIFY2(window.bannerText().startsWith("This run is on the CPU: ") &&
+                     window.bannerText().contains("the GPU has"),
+                 qPrintable(window.bannerText()));
+        QVERIFY(!window.bannerText().contains("--backend"));
+
+        window.setBackend("cuda");
+        QTRY_VERIFY_WITH_TIMEOUT(!window.worker().isRunning(), 120000);
+        QTRY_VERIFY(buttonNamed(window, "Run on the CPU"));
+        QVERIFY2(window.bannerText().contains("the GPU has"), qPrintable(window.bannerText()));
+        buttonNamed(window, "Run on the CPU")->click();
+        QCOMPARE(window.backend(), QString("cpu"));
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        QCOMPARE(window.hub().log().info().backend, std::string("cpu"));
+        QCOMPARE(window.bannerText(), QString());
+    }
+
+    void withoutAGpuTheChoiceOfItIsRefusedInOneSentence() {
+        if (!hasModel()) QSKIP("no bundled model");
+        const Plugin none("/nowhere/libkvlab_cuda.so");
+        MainWindow window;
+        show(window);
+        window.setBackend("cuda");
+        window.openLesson(shortLesson());
+        QTRY_VERIFY_WITH_TIMEOUT(!window.bannerText().isEmpty(), 60000);
+        QVERIFY2(window.bannerText().contains("is not there"), qPrintable(window.bannerText()));
+        QVERIFY(buttonNamed(window, "Run on the CPU"));
+    }
+
     void drivesTheRealRunForwardsAndBack() {
         if (!QFile::exists(QStringLiteral(KVLAB_SOURCE_DIR "/assets/model/village.gguf"))) {
             QSKIP("no bundled model");

@@ -70,6 +70,9 @@ class CommandsTest : public QObject {
         QTest::newRow("unknown option") << QStringList{"--nonsense"};
         QTest::newRow("later option") << QStringList{"--presenter"};
         QTest::newRow("unknown theme") << QStringList{"--theme", "pink"};
+        QTest::newRow("unknown backend") << QStringList{"--backend", "gpu"};
+        QTest::newRow("backend before export")
+            << QStringList{"--backend", "cpu", "export", "best-of-8", "-o", "x.svg"};
         QTest::newRow("bad size") << QStringList{"--screenshot", "x.png", "--size", "big"};
         QTest::newRow("negative step") << QStringList{"--screenshot", "x.png", "--at-step", "-5"};
         QTest::newRow("no selection") << QStringList{"--screenshot", "x.png", "--select", "bogus"};
@@ -104,6 +107,16 @@ class CommandsTest : public QObject {
         QVERIFY2(outcome.code == 2, outcome.err.constData());
         QCOMPARE(outcome.err.count('\n'), 1);
         QVERIFY(outcome.err.startsWith("kvlab: "));
+    }
+
+    void aBackendThatIsNotThereIsOneSentence() {
+        const Outcome outcome =
+            call({"--backend", "cuda", "--screenshot", folder_.filePath("x.png")},
+                 {"KVLAB_CUDA_PLUGIN=/nowhere/libkvlab_cuda.so"});
+        QVERIFY2(outcome.code == 1, outcome.err.constData());
+        QCOMPARE(outcome.err.count('\n'), 1);
+        QVERIFY2(outcome.err.startsWith("kvlab: ") && outcome.err.contains("is not there"),
+                 outcome.err.constData());
     }
 
     void whatComesLaterSaysSo_data() {
