@@ -17,7 +17,7 @@ struct ExecutionContext {
     void* workspace = nullptr;
     int64_t workspace_bytes = 0;
     AttentionTap* attention_tap = nullptr;  // simt only: attention_walk.h
-    int num_multiprocessors = 132;  // of the GPU: how much work has to lie side by side
+    int num_multiprocessors = 132;          // of the GPU: how much work has to lie side by side
 };
 
 }  // namespace kvlab

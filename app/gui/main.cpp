@@ -252,6 +252,7 @@ int main(int argc, char** argv) {
     app.add_option("--at-step", window.at_step, "moment of the picture: before this engine step");
     app.add_option("--select", window.select,
                    "what the picture selects: kv:block/37, kv:sequence/0");
+    app.add_flag("--kernel-walk", window.kernel_walk, "show the kernel walk, for --backend simt");
     addLaterOptions(&app, {"--presenter", "--lang"});
 
     ExportOptions figure;

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include <QAbstractSlider>
 #include <QApplication>
 #include <QDockWidget>
 #include <QFileDialog>
@@ -25,6 +26,7 @@
 #include "app/gui/panels/banner.h"
 #include "app/gui/panels/header_bar.h"
 #include "app/gui/panels/inspector_panel.h"
+#include "app/gui/panels/kernel_walk_panel.h"
 #include "app/gui/panels/key_sheet.h"
 #include "app/gui/panels/lesson_panel.h"
 #include "app/gui/panels/tables_panel.h"
@@ -32,6 +34,7 @@
 #include "app/gui/panels/widgets.h"
 #include "app/gui/provenance.h"
 #include "app/gui/style_sheet.h"
+#include "app/gui/views/kernel_walk_view.h"
 #include "app/gui/views/memory_view.h"
 #include "app/gui/views/sequence_text_view.h"
 #include "app/gui/views/sharing_view.h"
@@ -173,6 +176,9 @@ void MainWindow::buildRoom() {
     columns_->addWidget(sharing_view_);
     columns_->addWidget(text_view_);
     rows_->addWidget(columns_);
+    kernel_walk_ = new KernelWalkPanel(&hub_, rows_);
+    kernel_walk_->hide();
+    rows_->addWidget(kernel_walk_);
     centre_column->addWidget(rows_);
     room_->setCentralWidget(centre);
 
@@ -211,12 +217,17 @@ void MainWindow::wireRun() {
     connect(header_, &HeaderBar::cancelRequested, &worker_, &SessionWorker::cancel);
 
     connect(header_, &HeaderBar::backendChosen, this, &MainWindow::setBackend);
+    connect(header_, &HeaderBar::kernelWalkRequested, this, &MainWindow::toggleKernelWalk);
+    connect(kernel_walk_, &KernelWalkPanel::simtRequested, this,
+            [this] { setBackend(QStringLiteral("simt")); });
 
     connect(banner_, &Banner::actionRequested, this,
             [this] { offers_cpu_ ? setBackend(QStringLiteral("cpu")) : runAgain(); });
 
     connect(&worker_, &SessionWorker::runStarted, this, [this](const auto& info) {
         log_ = std::make_shared<RunLog>(*info);
+        walks_ = std::make_shared<KernelWalks>();
+        hub_.setWalks(walks_);
         hub_.setLog(log_, true);
         showRunInfo(*info);
         if (pending_step_) {
@@ -224,6 +235,8 @@ void MainWindow::wireRun() {
         }
         playback_.play();
     });
+    connect(&worker_, &SessionWorker::walksReceived, this,
+            [this](qint64 step, const StepWalks& walks) { walks_->add(step, walks); });
     connect(&worker_, &SessionWorker::stepsReceived, &hub_, &RunHub::appendSteps);
     connect(&worker_, &SessionWorker::progressChanged, this,
             [this](SessionPhase, double fraction, const QString& text) {
@@ -241,7 +254,7 @@ void MainWindow::wireRun() {
                               : tr("The run was stopped before its first step."),
                           false);
         } else {
-            finished_runs_[{run_id_, backend_}] = log_;
+            finished_runs_[{run_id_, backend_}] = {log_, walks_};
             lesson_panel_->recordRun(run_id_, result->metrics);
         }
         if (pending_step_ && hub_.hasLog() && hub_.log().numSteps() < *pending_step_) {
@@ -288,6 +301,7 @@ void MainWindow::openLesson(Lesson lesson, int stop) {
     run_id_.clear();
     finished_runs_.clear();
     pending_step_.reset();
+    hub_.setWalks(nullptr);
     hub_.setLog(nullptr, false);
     lesson_panel_->setLesson(std::move(lesson));
     const Lesson& shown = lesson_panel_->lesson();
@@ -321,11 +335,14 @@ void MainWindow::startRun(const std::string& run_id) {
             if (finished != finished_runs_.end()) {
                 worker_.abandon();
                 header_->hideProgress();
-                log_ = finished->second;
+                log_ = finished->second.log;
+                walks_ = finished->second.walks;
                 showRunInfo(log_->info());
+                hub_.setWalks(walks_);
                 hub_.setLog(log_, false);
                 return;
             }
+            hub_.setWalks(nullptr);
             hub_.setLog(nullptr, false);
             hub_.setWaitingFor(tr("Loading the model…"));
             header_->showProgress(tr("loading the model"), -1);
@@ -471,6 +488,7 @@ void MainWindow::showLog(std::shared_ptr<RunLog> log, const QString& title) {
                  info.device.empty() ? tr("an unnamed device")
                                      : plainMarkdown(QString::fromStdString(info.device)),
                  plainMarkdown(QString::fromStdString(info.build))));
+    hub_.setWalks(nullptr);
     hub_.setLog(std::move(log), false);
 }
 
@@ -568,6 +586,7 @@ void MainWindow::applyLook() {
     transport_->setTheme(theme, scale_);
     tables_->setScale(scale_);
     memory_view_->setTheme(theme, scale_);
+    kernel_walk_->setTheme(theme, scale_);
     sharing_view_->setTheme(theme, scale_);
     text_view_->setTheme(theme, scale_);
     timeline_view_->setTheme(theme, scale_);
@@ -595,11 +614,12 @@ void MainWindow::resetLayout() {
     lesson_dock_->show();
     inspector_dock_->show();
     tables_dock_->hide();
+    setKernelWalkShown(false);
     const int side = std::clamp(width() / 5, qRound(280 * scale_), qRound(340 * scale_));
     room_->resizeDocks({lesson_dock_, inspector_dock_},
                        {side, std::clamp(width() / 6, qRound(258 * scale_), qRound(300 * scale_))},
                        Qt::Horizontal);
-    rows_->setSizes({540, 460});
+    rows_->setSizes({540, 460, 0});
     columns_->setSizes({500, 500});
 }
 
@@ -608,6 +628,21 @@ void MainWindow::toggleTables() {
     if (tables_dock_->isVisible()) {
         room_->resizeDocks({tables_dock_}, {qRound(240 * scale_)}, Qt::Vertical);
         tables_->currentWidget()->setFocus();
+    }
+}
+
+void MainWindow::setKernelWalkShown(bool shown) {
+    kernel_walk_->setVisible(shown);
+    columns_->setVisible(!shown);
+    header_->setKernelWalkShown(shown);
+    rows_->setSizes(shown ? QList<int>{540, 0, 460} : QList<int>{540, 460, 0});
+}
+
+void MainWindow::toggleKernelWalk() {
+    const bool shown = kernel_walk_->isHidden();
+    setKernelWalkShown(shown);
+    if (shown && kernel_walk_->view().hasWalk()) {
+        kernel_walk_->view().setFocus();
     }
 }
 
@@ -717,6 +752,9 @@ bool MainWindow::handleKey(QKeyEvent* event) {
             case Qt::Key_B:
                 header_->openBackendMenu();
                 return true;
+            case Qt::Key_K:
+                toggleKernelWalk();
+                return true;
             case Qt::Key_R:
                 resetLayout();
                 return true;
@@ -749,7 +787,9 @@ bool MainWindow::handleKey(QKeyEvent* event) {
     const bool arrow =
         key == Qt::Key_Left || key == Qt::Key_Right || key == Qt::Key_Up || key == Qt::Key_Down;
     const bool table = qobject_cast<QAbstractItemView*>(focus) != nullptr;
-    if (plain && arrow && (focus == memory_view_ || table)) {
+    if (plain && arrow &&
+        (focus == memory_view_ || focus == &kernel_walk_->view() || table ||
+         qobject_cast<QAbstractSlider*>(focus))) {
         return false;
     }
     const bool pages = key == Qt::Key_PageUp || key == Qt::Key_PageDown || key == Qt::Key_Home ||

@@ -30,6 +30,7 @@ namespace kvlab {
 class Banner;
 class HeaderBar;
 class InspectorPanel;
+class KernelWalkPanel;
 class KeySheet;
 class LessonPanel;
 class MemoryView;
@@ -74,6 +75,7 @@ class MainWindow : public QMainWindow {
     void setBackend(const QString& name);
     const QString& backend() const { return backend_; }
     HeaderBar& header() { return *header_; }
+    KernelWalkPanel& kernelWalk() { return *kernel_walk_; }
     // All that waits for a turn of the event loop, done now: the next picture is the final one.
     void settle();
     // Off: moves show their end state at once.
@@ -87,6 +89,9 @@ class MainWindow : public QMainWindow {
     void setScale(double scale);
     void resetLayout();
     void toggleTables();
+    // The kernel walk stands below the tables and the pool, in the place of sharing and texts.
+    void setKernelWalkShown(bool shown);
+    void toggleKernelWalk();
     void showKeys();
     void openTraceDialog();
     void exportDialog();
@@ -126,8 +131,13 @@ class MainWindow : public QMainWindow {
     QString backend_ = QStringLiteral("auto");
     // Runs of this lesson that have finished, by id and backend: going back to one shows it again,
     // nothing is decoded twice.
-    std::map<std::pair<std::string, QString>, std::shared_ptr<RunLog>> finished_runs_;
-    std::shared_ptr<RunLog> log_;  // the one on show
+    struct FinishedRun {
+        std::shared_ptr<RunLog> log;
+        std::shared_ptr<KernelWalks> walks;
+    };
+    std::map<std::pair<std::string, QString>, FinishedRun> finished_runs_;
+    std::shared_ptr<RunLog> log_;         // the one on show
+    std::shared_ptr<KernelWalks> walks_;  // its
     std::optional<qint64> pending_step_;
     bool run_stopped_ = false;  // by the reader, before its end
     bool offers_cpu_ = false;   // the banner's button: on the CPU this time
@@ -146,6 +156,7 @@ class MainWindow : public QMainWindow {
     InspectorPanel* inspector_ = nullptr;
     TablesPanel* tables_ = nullptr;
     MemoryView* memory_view_ = nullptr;
+    KernelWalkPanel* kernel_walk_ = nullptr;
     SharingView* sharing_view_ = nullptr;
     SequenceTextView* text_view_ = nullptr;
     TransportBar* transport_ = nullptr;

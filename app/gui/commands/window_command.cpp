@@ -14,8 +14,10 @@
 #include <QWindow>
 
 #include "app/gui/main_window.h"
+#include "app/gui/panels/kernel_walk_panel.h"
 #include "app/gui/panels/lesson_panel.h"
 #include "app/gui/provenance.h"
+#include "app/gui/views/kernel_walk_view.h"
 #include "lessons/lesson_loader.h"
 
 namespace kvlab {
@@ -88,6 +90,11 @@ class Photographer : public QObject {
             window_->playback().seek({*options_.at_step, 0, 0});
         } else if (options_.stop <= 1) {
             window_->playback().toEnd();
+        }
+        KernelWalkView& walk = window_->kernelWalk().view();
+        if (options_.kernel_walk && options_.select.empty()) {
+            // On its way, so that tables and pool show where.
+            walk.setStep(walk.numSteps() / 2);
         }
         const auto link = parseLessonLink(QString::fromStdString(options_.select));
         if (!link) {
@@ -171,6 +178,9 @@ int runWindow(const WindowOptions& options) {
         }
     }
     window.show();
+    if (options.kernel_walk) {
+        window.setKernelWalkShown(true);
+    }
     std::optional<Photographer> photographer;
     if (photograph) {
         photographer.emplace(&window, options);

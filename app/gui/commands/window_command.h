@@ -20,6 +20,7 @@ struct WindowOptions {
     std::string screenshot;          // "": the window stays open
     QSize size{1600, 1000};          // px
     std::optional<int64_t> at_step;  // of a screenshot
+    bool kernel_walk = false;        // show that panel
     std::string select;              // "kv:block/37", of a screenshot
 };
 

@@ -149,6 +149,12 @@ void HeaderBar::setChosenBackend(const QString& name) {
 
 void HeaderBar::openBackendMenu() { backend_button_->showMenu(); }
 
+void HeaderBar::setKernelWalkShown(bool shown) {
+    kernel_walk_shown_ = shown;
+    kernel_walk_->setText(shown ? tr("Hide the kernel walk (Ctrl+K)")
+                                : tr("Show the kernel walk (Ctrl+K)"));
+}
+
 void HeaderBar::fillBackendMenu() {
     backend_menu_->clear();
     delete backend_menu_->findChild<QActionGroup*>();
@@ -172,6 +178,10 @@ void HeaderBar::fillBackendMenu() {
     if (devices_.empty()) {
         add(QStringLiteral("cuda"), tr("looking for a GPU…"), false);
     }
+    backend_menu_->addSeparator();
+    kernel_walk_ = backend_menu_->addAction(QString(), this, &HeaderBar::kernelWalkRequested);
+    kernel_walk_->setData(QStringLiteral("kernel walk"));
+    setKernelWalkShown(kernel_walk_shown_);
 }
 
 void HeaderBar::showProgress(const QString& text, double fraction) {

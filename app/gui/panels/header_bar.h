@@ -36,6 +36,7 @@ class HeaderBar : public QWidget {
     // The one that runs are started with: auto, cpu, simt, cuda.
     void setChosenBackend(const QString& name);
     void openBackendMenu();
+    void setKernelWalkShown(bool shown);
     QMenu* backendMenu() { return backend_menu_; }
     void showProgress(const QString& text, double fraction);  // fraction < 0: unknown
     void hideProgress();
@@ -47,6 +48,7 @@ class HeaderBar : public QWidget {
     void keysRequested();
     void cancelRequested();
     void backendChosen(const QString& name);
+    void kernelWalkRequested();  // to be shown, or hidden again
 
   protected:
     void resizeEvent(QResizeEvent* event) override;
@@ -71,6 +73,8 @@ class HeaderBar : public QWidget {
     QString model_name_, model_shape_, backend_, device_;
     QString chosen_backend_ = QStringLiteral("auto");
     std::vector<DeviceInfo> devices_;
+    QAction* kernel_walk_ = nullptr;
+    bool kernel_walk_shown_ = false;
     bool progress_shown_ = false;
 };
 

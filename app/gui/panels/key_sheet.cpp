@@ -30,6 +30,7 @@ KeySheet::KeySheet(QWidget* parent) : QDialog(parent) {
         {tr("Ctrl + L"), tr("tables beside the pictures")},
         {tr("Ctrl + R"), tr("arrange the window as at first")},
         {tr("Ctrl + B"), tr("choose the backend: where the model runs")},
+        {tr("Ctrl + K"), tr("the kernel walk of a simt run; there: arrows, comma, full stop")},
         {tr("Ctrl + O"), tr("open a recorded run")},
         {tr("Ctrl + E"), tr("export a figure of this moment")},
         {tr("?"), tr("this page")},

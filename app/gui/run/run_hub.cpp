@@ -26,6 +26,11 @@ void RunHub::setLog(std::shared_ptr<RunLog> log, bool live) {
     emit cursorMoved();
 }
 
+void RunHub::setWalks(std::shared_ptr<const KernelWalks> walks) {
+    walks_ = std::move(walks);
+    emit walksChanged();
+}
+
 bool RunHub::appendStep(std::shared_ptr<const StepTrace> step) { return appendSteps({&step, 1}); }
 
 bool RunHub::appendSteps(std::span<const std::shared_ptr<const StepTrace>> steps) {

@@ -8,6 +8,7 @@
 #include <QObject>
 #include <QString>
 
+#include "app/gui/run/kernel_walks.h"
 #include "engine/trace/run_log.h"
 
 namespace kvlab {
@@ -43,6 +44,10 @@ class RunHub : public QObject {
     LogEnd logEnd() const { return log_end_; }
     // What the first log waits for, one sentence; "" when nothing is on its way.
     const QString& waitingFor() const { return waiting_for_; }
+
+    // What the attention kernel read, step by step; null or empty unless the run is on simt.
+    const KernelWalks* walks() const { return walks_.get(); }
+    void setWalks(std::shared_ptr<const KernelWalks> walks);
 
     // Locked selection, else the hovered one.
     const Selection& shown() const { return locked_.empty() ? hovered_ : locked_; }
@@ -85,11 +90,13 @@ class RunHub : public QObject {
     void logEndChanged();
     void waitingChanged();
     void logDamaged(const QString& message);
+    void walksChanged();
 
   private:
     void moveTo(Cursor cursor, std::optional<Cursor> applied);
 
     std::shared_ptr<RunLog> log_;
+    std::shared_ptr<const KernelWalks> walks_;
     CacheState state_;
     Cursor cursor_;
     Selection hovered_, locked_;

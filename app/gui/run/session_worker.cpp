@@ -33,6 +33,7 @@ struct SessionWorker::Mailbox {
     std::optional<std::string> fallback;
     std::shared_ptr<const RunInfo> info;
     std::deque<std::shared_ptr<const StepTrace>> steps;
+    std::deque<StepWalks> walks;  // of each of the steps; empty: none
     std::shared_ptr<const RunResult> result;
     std::optional<std::string> failure;
 
@@ -95,8 +96,20 @@ void SessionWorker::start(const RunConfig& config) {
     callbacks.on_started = [box = mailbox_](std::shared_ptr<const RunInfo> info) {
         box->put([&](Mailbox& m) { m.info = std::move(info); });
     };
-    callbacks.on_step = [box = mailbox_](std::shared_ptr<const StepTrace> step) {
-        box->put([&](Mailbox& m) { m.steps.push_back(std::move(step)); });
+    // Both live on the run thread; the walks of a step come before it.
+    const auto walks = std::make_shared<StepWalks>();
+    auto listener = std::make_shared<KernelWalkListener>();
+    const auto walk_bytes = std::make_shared<int64_t>(0);
+    listener->wants = [walk_bytes](int) { return *walk_bytes < KernelWalks::kMaxBytes; };
+    listener->on_walks = [walks, walk_bytes](StepWalks told) {
+        for (const auto& walk : told) *walk_bytes += bytesOf(*walk);
+        *walks = std::move(told);
+    };
+    callbacks.on_step = [box = mailbox_, walks](std::shared_ptr<const StepTrace> step) {
+        box->put([&](Mailbox& m) {
+            m.steps.push_back(std::move(step));
+            m.walks.push_back(std::exchange(*walks, {}));
+        });
     };
     callbacks.on_finished = [box = mailbox_](const RunResult& result) {
         auto shared = std::make_shared<const RunResult>(result);
@@ -113,6 +126,7 @@ void SessionWorker::start(const RunConfig& config) {
         told.engine.on_fallback = [box = mailbox_](const std::string& why) {
             box->put([&](Mailbox& m) { m.fallback = why; });
         };
+        told.engine.kernel_walks = std::move(listener);
         session_->start(std::move(told));
     } catch (const std::exception& error) {
         const std::string message = error.what();
@@ -164,6 +178,7 @@ void SessionWorker::deliver() {
     std::optional<std::string> fallback;
     std::shared_ptr<const RunInfo> info;
     std::vector<std::shared_ptr<const StepTrace>> steps;
+    std::vector<StepWalks> walks;
     std::shared_ptr<const RunResult> result;
     std::optional<std::string> failure;
     bool more = false;
@@ -177,6 +192,10 @@ void SessionWorker::deliver() {
         const auto last = box->steps.begin() + static_cast<std::ptrdiff_t>(count);
         steps.assign(std::make_move_iterator(box->steps.begin()), std::make_move_iterator(last));
         box->steps.erase(box->steps.begin(), last);
+        const auto last_walks = box->walks.begin() + static_cast<std::ptrdiff_t>(count);
+        walks.assign(std::make_move_iterator(box->walks.begin()),
+                     std::make_move_iterator(last_walks));
+        box->walks.erase(box->walks.begin(), last_walks);
         more = !box->steps.empty();
         if (!more) {
             result = std::exchange(box->result, nullptr);
@@ -197,6 +216,11 @@ void SessionWorker::deliver() {
     }
     if (info && is_current()) {
         emit runStarted(info);
+    }
+    for (size_t i = 0; i < walks.size() && is_current(); ++i) {
+        if (!walks[i].empty()) {
+            emit walksReceived(steps[i]->step, walks[i]);
+        }
     }
     if (!steps.empty() && is_current()) {
         emit stepsReceived(steps);

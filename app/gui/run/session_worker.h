@@ -10,6 +10,7 @@
 #include <QString>
 #include <QTimer>
 
+#include "app/gui/run/kernel_walks.h"
 #include "engine/session/session.h"
 
 namespace kvlab {
@@ -45,6 +46,8 @@ class SessionWorker : public QObject {
     void progressChanged(kvlab::SessionPhase phase, double fraction, const QString& text);
     void runStarted(std::shared_ptr<const kvlab::RunInfo> info);
     void stepsReceived(std::span<const std::shared_ptr<const kvlab::StepTrace>> steps);
+    // Of a simt run, before the step itself.
+    void walksReceived(qint64 step, const kvlab::StepWalks& walks);
     void finished(std::shared_ptr<const kvlab::RunResult> result);
     void failed(const QString& message);
     // `auto` left a GPU that is there for the CPU, and why: one sentence. Before runStarted().

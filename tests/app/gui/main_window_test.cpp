@@ -16,11 +16,13 @@
 
 #include "app/gui/panels/header_bar.h"
 #include "app/gui/panels/inspector_panel.h"
+#include "app/gui/panels/kernel_walk_panel.h"
 #include "app/gui/panels/key_sheet.h"
 #include "app/gui/panels/lesson_panel.h"
 #include "app/gui/panels/tables_panel.h"
 #include "app/gui/panels/transport_bar.h"
 #include "app/gui/panels/widgets.h"
+#include "app/gui/views/kernel_walk_view.h"
 #include "app/gui/views/memory_view.h"
 #include "engine/trace/trace_io.h"
 #include "lessons/lesson_loader.h"
@@ -191,6 +193,59 @@ class MainWindowTest : public QObject {
         backendAction(window, "cpu")->trigger();
         QVERIFY(!window.worker().isRunning());
         QCOMPARE(&window.hub().log(), first);
+    }
+
+    void aSimtRunShowsTheKernelsWalk() {
+        if (!hasModel()) QSKIP("no bundled model");
+        MainWindow window;
+        show(window);
+        window.setBackend("cpu");
+        window.openLesson(shortLesson());
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        QVERIFY(!window.kernelWalk().isVisible());
+        press(window, Qt::Key_K, Qt::ControlModifier);
+        QVERIFY(window.kernelWalk().isVisible());
+        QVERIFY(!window.kernelWalk().view().hasWalk());
+        QAbstractButton* simt = buttonNamed(window, "Run with simt");
+        QVERIFY(simt);
+        simt->click();
+        QCOMPARE(window.backend(), QString("simt"));
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        window.playback().toEnd();
+        KernelWalkView& view = window.kernelWalk().view();
+        QVERIFY(view.hasWalk());
+        QVERIFY(!buttonNamed(window, "Run with simt"));
+        QCOMPARE(view.numLayers(), window.hub().log().info().model.num_layers);
+        // Every entry of every thread block, against the tables of the log.
+        const CacheState& state = window.hub().state();
+        int num_entries = 0;
+        for (int i = 0; i < static_cast<int>(view.scene().chosenLaunch().thread_blocks.size());
+             ++i) {
+            view.setThreadBlock(0, i);
+            for (int step = 0; step < view.numSteps(); ++step) {
+                view.setStep(step);
+                const WalkStep& at = view.scene().steps[static_cast<size_t>(step)];
+                if (at.read == nullptr) continue;
+                const Selection& lit = window.hub().locked();
+                const auto& table = state.sequences[static_cast<size_t>(lit.sequence->value)].table;
+                QCOMPARE(*lit.block, table[static_cast<size_t>(at.read->block_idx)]);
+                QCOMPARE(window.findChild<MemoryView*>()->scene().looked_at, lit.block);
+                ++num_entries;
+            }
+        }
+        QVERIFY(num_entries >= 4);
+        // Every earlier step with rows has its own.
+        press(window, Qt::Key_PageUp);
+        QVERIFY(view.hasWalk());
+        // A run that is shown again brings its walks along; another backend has none.
+        window.setBackend("cpu");
+        QVERIFY(!view.hasWalk());
+        QVERIFY(buttonNamed(window, "Run with simt"));
+        window.setBackend("simt");
+        window.playback().toEnd();
+        QVERIFY(view.hasWalk());
+        press(window, Qt::Key_R, Qt::ControlModifier);
+        QVERIFY(!window.kernelWalk().isVisible());
     }
 
     void aFailingGpuIsOneSentence() {
