@@ -8,8 +8,8 @@
 //
 // KVLAB_SIMT_PLUGIN_FAIL=ENTRY:CODE[:AFTER] makes an entry (its name in the table, or "operation"
 // for any of them) return a code (a CudaCode, in digits) when it has worked AFTER times (0), and
-// ever after. "version" and "devices" as ENTRY: another version, no device; "lost_wait": streams wait
-// for no event.
+// ever after. "version" and "devices" as ENTRY: another version, no device; "lost_wait": streams
+// wait for no event.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

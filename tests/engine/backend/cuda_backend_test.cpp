@@ -117,8 +117,8 @@ class CudaBackendTest : public QObject {
         QVERIFY2(difference < tolerance, qPrintable(QString::number(difference)));
     }
 
-    // The stand-in finds a missing wait: rows that do not wait for the copies of their step read and
-    // write other numbers.
+    // The stand-in finds a missing wait: rows that do not wait for the copies of their step read
+    // and write other numbers.
     void rowsWaitForCopies() {
         const BackendRun cpu = runOn("cpu", tinyModel(), DataType::kF32, PreemptionKind::kSwap);
         const Environment lost(kFail, "lost_wait");
