@@ -116,9 +116,10 @@ void BackendTest::selfcheckOfTheCpuPasses() {
     QCOMPARE(num_decodes, 4);
 }
 
-// Every kernel through simt and the plugin's table.
+// Every kernel through simt and the plugin's table. A fixed seed: about 2 of 87 draws miss the
+// tolerance of the bundled model's int8 decode, on the CPU too (tests/README.md).
 void BackendTest::selfcheckOfTheStandInPasses() {
-    const CliResult result = runCli({"selfcheck", "--backend", "cuda"}, standIn());
+    const CliResult result = runCli({"selfcheck", "--backend", "cuda", "--seed", "7"}, standIn());
     QVERIFY2(!result.crashed && result.exit_code == 0, result.out + result.err);
     QVERIFY(result.out.contains("seed") && result.out.contains("all within tolerance"));
 }
