@@ -7,8 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include <QTest>
+
 #include "engine/engine.h"
 #include "engine/model/weights.h"
+#include "tests/support/tiny_model.h"
 
 namespace kvlab {
 
@@ -79,6 +82,33 @@ inline double worstDifference(const BackendRun& a, const BackendRun& b) {
         worst = std::max(worst, difference / largest);
     }
     return worst;
+}
+
+// Columns `kv_dtype` and `swap` for verifySchedulesAgreeWithTheCpu.
+inline void addScheduleRows() {
+    QTest::addColumn<int>("kv_dtype");
+    QTest::addColumn<bool>("swap");
+    for (const DataType dtype : kKvDataTypes) {
+        QTest::addRow("%s, swap", dataTypeName(dtype)) << static_cast<int>(dtype) << true;
+    }
+    QTest::newRow("f16, recompute") << static_cast<int>(DataType::kF16) << false;
+}
+
+// Prefill chunks, decode, copies on write, swaps: every row of logits near the CPU's. `difference`
+// is the worst one, and 0 when the test has failed before.
+inline void verifySchedulesAgreeWithTheCpu(const char* backend, double& difference) {
+    QFETCH(int, kv_dtype);
+    QFETCH(bool, swap);
+    const auto dtype = static_cast<DataType>(kv_dtype);
+    const auto preempt = swap ? PreemptionKind::kSwap : PreemptionKind::kRecompute;
+    const BackendRun run = runOn(backend, tinyModel(), dtype, preempt);
+    const BackendRun cpu = runOn("cpu", tinyModel(), dtype, preempt);
+    QCOMPARE(run.backend, std::string(backend));
+    QVERIFY(run.num_preemptions > 0 && run.num_copies > 0);
+    QCOMPARE(run.num_swapped_in > 0, swap);
+    difference = worstDifference(run, cpu);
+    const double tolerance = dtype == DataType::kF32 ? 1e-4 : 2e-3;
+    QVERIFY2(difference < tolerance, qPrintable(QString::number(difference)));
 }
 
 }  // namespace kvlab

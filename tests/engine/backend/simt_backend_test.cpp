@@ -81,28 +81,11 @@ class SimtBackendTest : public QObject {
         QVERIFY2(error < 1e-3, qPrintable(QString::number(error)));
     }
 
-    void schedulesAgreeWithTheCpu_data() {
-        QTest::addColumn<int>("kv_dtype");
-        QTest::addColumn<bool>("swap");
-        for (const DataType dtype : kKvDataTypes) {
-            QTest::addRow("%s, swap", dataTypeName(dtype)) << static_cast<int>(dtype) << true;
-        }
-        QTest::newRow("f16, recompute") << static_cast<int>(DataType::kF16) << false;
-    }
+    void schedulesAgreeWithTheCpu_data() { addScheduleRows(); }
 
     void schedulesAgreeWithTheCpu() {
-        QFETCH(int, kv_dtype);
-        QFETCH(bool, swap);
-        const auto dtype = static_cast<DataType>(kv_dtype);
-        const auto preempt = swap ? PreemptionKind::kSwap : PreemptionKind::kRecompute;
-        const BackendRun simt = runOn("simt", tinyModel(), dtype, preempt);
-        const BackendRun cpu = runOn("cpu", tinyModel(), dtype, preempt);
-        QCOMPARE(simt.backend, std::string("simt"));
-        QVERIFY(simt.num_preemptions > 0 && simt.num_copies > 0);
-        QCOMPARE(simt.num_swapped_in > 0, swap);
-        const double difference = worstDifference(simt, cpu);
-        const double tolerance = dtype == DataType::kF32 ? 1e-4 : 2e-3;
-        QVERIFY2(difference < tolerance, qPrintable(QString::number(difference)));
+        double difference = 0;
+        verifySchedulesAgreeWithTheCpu("simt", difference);
         // Other kernels: if the bits are the same, the CPU's ran.
         QVERIFY(difference > 0);
     }
