@@ -123,9 +123,13 @@ std::string sha256HexPortable(std::string_view bytes) {
 
 #ifdef KVLAB_LIBCRYPTO
 std::string sha256Hex(std::string_view bytes) {
+    // Looked up once: for a trace's records of some hundred bytes the search costs as much as the
+    // sum.
+    static EVP_MD* const method = EVP_MD_fetch(nullptr, "SHA256", nullptr);
     std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
     unsigned int size = 0;
-    if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) {
+    if (method == nullptr ||
+        EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, method, nullptr) != 1) {
         throw EngineError(ErrorKind::kInternal,
                           "libcrypto cannot compute SHA-256; check its configuration");
     }

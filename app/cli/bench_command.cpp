@@ -110,7 +110,7 @@ void runBench(const BenchOptions& options) {
     }
     context.model = loadModel(options.engine.modelPath());
     const EngineRequest probe = makeRequest(context.model, 1, 1, 1);
-    const std::unique_ptr<Engine> engine = makeEngine(context.model, context.config, probe);
+    const std::unique_ptr<Engine> engine = makeEngine(context.model, context.config, {probe});
     Json benches = Json::array();
     for (const Bench& bench : chosen) {
         const BenchResult result = bench.run(context);

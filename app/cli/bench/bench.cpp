@@ -64,13 +64,15 @@ const LoadedModel& BenchContext::generated() const {
     return generated_;
 }
 
-EngineRequest makeRequest(const LoadedModel& model, int prompt_len, int samples, int tokens) {
+EngineRequest makeRequest(
+    const LoadedModel& model, int prompt_len, int samples, int tokens, uint64_t seed) {
     EngineRequest request;
     if (model.tokenizer) {
-        request.prompt = corpusPrompt(*model.tokenizer, 0, prompt_len);
+        request.prompt = corpusPrompt(*model.tokenizer, seed, prompt_len);
     } else {
         for (int i = 0; i < prompt_len; ++i) {
-            request.prompt.push_back(TokenId(i * 37 % model.weights->config.vocab_size));
+            const int token = (static_cast<int>(seed % 1000) + i) * 37;
+            request.prompt.push_back(TokenId(token % model.weights->config.vocab_size));
         }
     }
     request.num_samples = samples;
@@ -81,20 +83,25 @@ EngineRequest makeRequest(const LoadedModel& model, int prompt_len, int samples,
 
 std::unique_ptr<Engine> makeEngine(const LoadedModel& model,
                                    EngineConfig config,
-                                   const EngineRequest& request) {
+                                   const std::vector<EngineRequest>& requests) {
     if (config.cache.num_blocks == 0) {
-        config.cache.num_blocks = static_cast<int>(Engine::worstCaseBlocks(request, config.cache));
+        for (const EngineRequest& request : requests) {
+            config.cache.num_blocks +=
+                static_cast<int>(Engine::worstCaseBlocks(request, config.cache));
+        }
     }
     auto engine = std::make_unique<Engine>(model.weights, model.tokenizer, config);
-    engine->submit(request);
+    for (const EngineRequest& request : requests) engine->submit(request);
     return engine;
 }
 
 DecodeTimes timeDecode(const LoadedModel& model,
                        const EngineConfig& config,
-                       const EngineRequest& request,
+                       const std::vector<EngineRequest>& requests,
                        const std::function<void(std::shared_ptr<const StepTrace>)>& on_step) {
-    const std::unique_ptr<Engine> engine = makeEngine(model, config, request);
+    const std::unique_ptr<Engine> engine = makeEngine(model, config, requests);
+    int num_samples = 0;
+    for (const EngineRequest& request : requests) num_samples += request.num_samples;
     DecodeTimes sum;
     int num_timed = 0;
     while (true) {
@@ -104,8 +111,7 @@ DecodeTimes timeDecode(const LoadedModel& model,
             if (step && on_step) on_step(step);
         });
         if (!step) break;
-        if (step->stats.num_prefill_tokens == 0 &&
-            step->stats.num_decode_tokens == request.num_samples) {
+        if (step->stats.num_prefill_tokens == 0 && step->stats.num_decode_tokens == num_samples) {
             sum.step_ms += ms;
             sum.attention_ms += step->stats.attention_ms;
             ++num_timed;

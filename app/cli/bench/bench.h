@@ -69,22 +69,24 @@ double elapsedMs(const std::function<void()>& work);
 // Of this thread alone: what other processes take of the machine does not count.
 double threadCpuMs(const std::function<void()>& work);
 
-// `prompt_len` tokens of a corpus document (without a tokenizer: some tokens), greedy, no end.
-EngineRequest makeRequest(const LoadedModel& model, int prompt_len, int samples, int tokens);
-// With the request submitted; a pool of 0 blocks becomes one that is large enough.
+// `prompt_len` tokens of the corpus document of this seed (without a tokenizer: some tokens),
+// greedy, no end.
+EngineRequest makeRequest(
+    const LoadedModel& model, int prompt_len, int samples, int tokens, uint64_t seed = 0);
+// With the requests submitted; a pool of 0 blocks becomes one that is large enough.
 std::unique_ptr<Engine> makeEngine(const LoadedModel& model,
                                    EngineConfig config,
-                                   const EngineRequest& request);
+                                   const std::vector<EngineRequest>& requests);
 
 struct DecodeTimes {
     double step_ms = 0;       // what `on_step` does with the step included
     double attention_ms = 0;  // of it
 };
-// Means over the pure decode steps of a run of the request. Means, so that short and long steps
-// suffer alike from other processes.
+// Means over the steps that decode all samples of all requests and nothing else. Means, so that
+// short and long steps suffer alike from other processes.
 DecodeTimes timeDecode(const LoadedModel& model,
                        const EngineConfig& config,
-                       const EngineRequest& request,
+                       const std::vector<EngineRequest>& requests,
                        const std::function<void(std::shared_ptr<const StepTrace>)>& on_step = {});
 
 }  // namespace kvlab

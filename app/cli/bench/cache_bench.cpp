@@ -7,22 +7,32 @@
 
 namespace kvlab {
 
-// The same kernels over a paged pool and over contiguous runs; what block tables cost.
+// The same kernels over a paged pool and over contiguous runs; what block tables cost. Requests
+// with prompts of their own: samples of one would share its blocks in the paged pool alone, and
+// reading them again from the processor's cache is another effect.
 BenchResult benchLayout(const BenchContext& context) {
     const int prompt_len = context.sized(512, 16);
     const int num_steps = context.sized(48, 2);
-    const EngineRequest request = makeRequest(context.model, prompt_len, 8, num_steps + 1);
+    // The first requests decode while the others' prompts are still read, a step each.
+    const int max_tokens = num_steps + 9;
+    std::vector<EngineRequest> requests;
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+        requests.push_back(makeRequest(context.model, prompt_len, 1, max_tokens, seed));
+    }
     std::array<EngineConfig, 2> configs = {context.config, context.config};
     configs[0].cache.layout = CacheLayout::kPaged;
     configs[1].cache.layout = CacheLayout::kSlab;
-    configs[1].cache.max_len = prompt_len + num_steps + 1;
+    configs[1].cache.max_len = prompt_len + max_tokens;
     // The same bytes for both.
-    const int num_blocks = static_cast<int>(Engine::worstCaseBlocks(request, configs[1].cache));
+    int64_t num_blocks = 0;
+    for (const EngineRequest& request : requests) {
+        num_blocks += Engine::worstCaseBlocks(request, configs[1].cache);
+    }
     std::array<std::vector<double>, 2> times;
     for (int round = 0; round < context.rounds(); ++round) {
         for (size_t i = 0; i < configs.size(); ++i) {
-            configs[i].cache.num_blocks = num_blocks;
-            times[i].push_back(timeDecode(context.model, configs[i], request).attention_ms);
+            configs[i].cache.num_blocks = static_cast<int>(num_blocks);
+            times[i].push_back(timeDecode(context.model, configs[i], requests).attention_ms);
         }
     }
     const double paged_ms = median(times[0]);

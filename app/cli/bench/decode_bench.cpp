@@ -33,7 +33,7 @@ DecodeFigures measure(const BenchContext& context,
         for (size_t i = 0; i < batches.size(); ++i) {
             const EngineRequest request =
                 makeRequest(model, prompt_len, batches[i].num_sequences, batches[i].num_steps + 1);
-            step_ms[i].push_back(timeDecode(model, context.config, request).step_ms);
+            step_ms[i].push_back(timeDecode(model, context.config, {request}).step_ms);
         }
     }
     DecodeFigures figures;
@@ -103,7 +103,7 @@ BenchResult benchPrefill(const BenchContext& context) {
         for (size_t i = 0; i < lengths.size(); ++i) {
             const EngineRequest request = makeRequest(context.model, lengths[i], 1, 1);
             const std::unique_ptr<Engine> engine =
-                makeEngine(context.model, context.config, request);
+                makeEngine(context.model, context.config, {request});
             const double ms = elapsedMs([&] {
                 while (engine->step()) {
                 }

@@ -29,7 +29,7 @@ struct ScratchFile {
 BenchResult benchFold(const BenchContext& context) {
     const EngineRequest request =
         makeRequest(context.model, context.sized(256, 16), 8, context.sized(128, 4));
-    const std::unique_ptr<Engine> engine = makeEngine(context.model, context.config, request);
+    const std::unique_ptr<Engine> engine = makeEngine(context.model, context.config, {request});
     std::vector<std::shared_ptr<const StepTrace>> steps;
     int64_t num_events = 0;
     int64_t num_entries = 0;
@@ -79,7 +79,7 @@ BenchResult benchTracing(const BenchContext& context) {
     info.title = "bench";
     std::vector<double> plain, traced;
     for (int round = 0; round < context.rounds(); ++round) {
-        plain.push_back(timeDecode(context.model, context.config, request).step_ms);
+        plain.push_back(timeDecode(context.model, context.config, {request}).step_ms);
         const ScratchFile file;
         TraceWriter writer(file.path, info);
         RunLog log(info);
@@ -87,7 +87,7 @@ BenchResult benchTracing(const BenchContext& context) {
             writer.append(*step);
             log.append(step);
         };
-        traced.push_back(timeDecode(context.model, context.config, request, record).step_ms);
+        traced.push_back(timeDecode(context.model, context.config, {request}, record).step_ms);
         writer.finish();
     }
     return {"tracing",
