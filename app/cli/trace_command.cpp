@@ -116,6 +116,10 @@ void summariseTrace(const TraceOptions& options) {
                 info.cache.block_size, dataTypeName(info.cache.kv_dtype));
     std::printf("steps    %s: %s prompt tokens, %s decoded\n", formatCount(log.numSteps()).c_str(),
                 formatCount(prefill_tokens).c_str(), formatCount(decode_tokens).c_str());
+    if (log.numSteps() > 0) {
+        std::printf("size     %s bytes, %s a step\n", formatCount(trace.num_bytes).c_str(),
+                    formatCount(trace.num_bytes / log.numSteps()).c_str());
+    }
     std::printf("at most  %s blocks in use, %s tokens held\n",
                 formatCount(peak.active_blocks).c_str(), formatCount(peak.tokens_held).c_str());
     for (const auto& [name, count] : num_events) {

@@ -7,13 +7,6 @@ namespace kvlab {
 
 namespace {
 
-template <class... Visitors>
-struct Overloaded : Visitors... {
-    using Visitors::operator()...;
-};
-template <class... Visitors>
-Overloaded(Visitors...) -> Overloaded<Visitors...>;
-
 std::string owner(const std::vector<SequenceId>& sequences, size_t i) {
     return ownerLetter(sequences[i]);
 }

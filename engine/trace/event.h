@@ -221,6 +221,14 @@ using Event = std::variant<SequenceStarted,
                            HostBlocksReleased,
                            BlocksLeftWindow>;
 
+// A visitor of events from a lambda for each kind.
+template <class... Visitors>
+struct Overloaded : Visitors... {
+    using Visitors::operator()...;
+};
+template <class... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
+
 // Entries of an event (>= 1).
 int numEntries(const Event& event);
 // Snake-case name, as in trace files: "blocks_allocated".

@@ -29,13 +29,6 @@ constexpr int kStepTrack = 1;
 constexpr double kShortestStepUs = 1;
 constexpr double kLongestStepUs = 1e12;  // keeps sums exact enough whatever a file claims
 
-template <class... Visitors>
-struct Overloaded : Visitors... {
-    using Visitors::operator()...;
-};
-template <class... Visitors>
-Overloaded(Visitors...) -> Overloaded<Visitors...>;
-
 // Streams {"traceEvents": [...]} to a file.
 class EventFile {
   public:

@@ -167,13 +167,6 @@ void requireEqualLength(const First& first, const Rest&... rest) {
     if (((rest.size() != first.size()) || ...)) refuse("the lists of an event differ in length");
 }
 
-template <class... Visitors>
-struct Overloaded : Visitors... {
-    using Visitors::operator()...;
-};
-template <class... Visitors>
-Overloaded(Visitors...) -> Overloaded<Visitors...>;
-
 json eventToJson(const Event& event) {
     json object;
     object["event"] = eventName(event);

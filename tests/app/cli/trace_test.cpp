@@ -69,6 +69,9 @@ void TraceTest::summaryCountsTheRun() {
     const CliResult text = runCli({"trace", "summary", trace_});
     KVLAB_VERIFY_SUCCESS(text);
     QVERIFY(text.out.contains("steps"));
+    const qsizetype bytes = bytes_.size();
+    const QString per_step = QLocale::c().toString(bytes / json["steps"].toInt());
+    QVERIFY2(text.out.contains(per_step.toUtf8() + " a step"), text.out.constData());
 }
 
 void TraceTest::truncationIsFoundAndReadUpTo() {
