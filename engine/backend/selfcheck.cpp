@@ -24,6 +24,9 @@ namespace {
 constexpr double kNoNumber = INFINITY;  // no tolerance lets this pass
 constexpr size_t kMarginBytes = 256;    // before and behind each output
 constexpr std::byte kPoison{0xff};      // NaN as f32, f16 and bf16
+// Logits, and K and V in the pool beyond their own rounding, of whole decodes.
+constexpr double kDecodeTolerance = 1e-4;
+constexpr double kStoredKvTolerance = 1e-4;
 
 // Shapes and values of one case; printed with its error.
 template <class... Parts>
@@ -1033,94 +1036,187 @@ struct Selfcheck {
         }
     }
 
+    // What one step of a decode gave.
+    struct DecodedStep {
+        std::string shape;
+        std::vector<std::pair<int, int>> logit_rows;  // sequence, position
+        std::vector<float> logits;                    // [logit_rows.size(), vocab_size]
+        std::exception_ptr failure;
+    };
+
     // Two sequences over scattered blocks: the first one's prompt, then the second one's beside a
-    // decode row of the first, then rows of both. Every row that gives logits is compared.
+    // decode row of the first, then rows of both. Every row that gives logits is compared, and at
+    // the end all K and V in the pool.
     void checkDecode(const std::string& name,
                      const ModelWeights& weights,
                      const std::vector<int32_t>& tokens,
                      DataType dtype,
                      int block_size) {
-        // A K or V on the edge between two stored values may round the other way here than in the
-        // reference, and then moves a logit by more than arithmetic does.
-        begin("decode", name + ", K/V " + dataTypeName(dtype),
-              dtype == DataType::kF32 ? 1e-4 : 1e-3);
+        const std::string variant = name + ", K/V " + dataTypeName(dtype);
+        begin("decode", variant, kDecodeTolerance);
         const std::vector<int32_t> second(
             tokens.begin() + static_cast<std::ptrdiff_t>(tokens.size() / 3), tokens.end());
         const std::vector<int32_t> texts[] = {tokens, second};
-        std::vector<double> expected[2];
-        for (int s = 0; s < 2; ++s)
-            expected[s] = llamaReference(reference(weights), texts[s], false, dtype);
-
+        const ModelConfig& config = weights.config;
         const int max_blocks = static_cast<int>(tokens.size()) / block_size + 1;
-        PagedKvView kv = poolView(dtype, weights.config.num_layers, 2 * max_blocks + 1, block_size,
-                                  weights.config.num_kv_heads, weights.config.head_dim);
+        PagedKvView kv = poolView(dtype, config.num_layers, 2 * max_blocks + 1, block_size,
+                                  config.num_kv_heads, config.head_dim);
         const Place pool(backend,
                          std::vector<std::byte>(static_cast<size_t>(kv.numBytes()), kPoison));
         kv.data = pool.data();
         const std::vector<int32_t> blocks = random.shuffled(kv.num_blocks);
         const std::vector<int32_t> tables(blocks.begin(), blocks.begin() + 2 * max_blocks);
+        const auto slotOf = [&](int s, int position) {
+            return tables[static_cast<size_t>(s * max_blocks + position / block_size)] *
+                       block_size +
+                   position % block_size;
+        };
         // The weights belong to the caller for as long as this runs.
         Transformer transformer(
             std::shared_ptr<const ModelWeights>(std::shared_ptr<void>(), &weights), backend);
         int done[2] = {0, 0};
+        std::vector<DecodedStep> steps;
         const auto step = [&](int first_rows, int second_rows, bool all_logits) {
+            DecodedStep& now = steps.emplace_back();
+            now.shape = shapeText(first_rows, " and ", second_rows, " rows after ", done[0],
+                                  " and ", done[1], " tokens");
             StepBatch batch;
             batch.num_seqs = 2;
             batch.max_blocks_per_seq = max_blocks;
             batch.block_tables = tables;
-            std::vector<std::pair<int, int>> rows;  // sequence, position
             const int counts[] = {first_rows, second_rows};
             for (int s = 0; s < 2; ++s) {
                 for (int i = 0; i < counts[s]; ++i, ++done[s]) {
                     const int position = done[s];
+                    if (all_logits || i + 1 == counts[s]) {
+                        batch.logit_rows.push_back(batch.numTokens());
+                        now.logit_rows.push_back({s, position});
+                    }
                     batch.token_ids.push_back(texts[s][static_cast<size_t>(position)]);
                     batch.positions.push_back(position);
-                    batch.slot_mapping.push_back(
-                        tables[static_cast<size_t>(s * max_blocks + position / block_size)] *
-                            block_size +
-                        position % block_size);
+                    batch.slot_mapping.push_back(slotOf(s, position));
                     batch.row_to_seq.push_back(s);
                     batch.context_lens.push_back(position + 1);
-                    if (all_logits || i + 1 == counts[s]) {
-                        batch.logit_rows.push_back(static_cast<int32_t>(rows.size()));
-                    }
-                    rows.push_back({s, position});
                 }
             }
-            check(shapeText(first_rows, " and ", second_rows, " rows after ", done[0] - first_rows,
-                            " and ", done[1] - second_rows, " tokens"),
-                  [&] {
-                      backend.beginStep();
-                      const float* const logits = transformer.forward(batch, kv);
-                      backend.endStep();
-                      return logitsError(logits, batch.logit_rows, rows, expected,
-                                         weights.config.vocab_size);
-                  });
+            try {
+                backend.beginStep();
+                const float* const logits = transformer.forward(batch, kv);
+                backend.endStep();
+                now.logits.assign(logits, logits + now.logit_rows.size() *
+                                                       static_cast<size_t>(config.vocab_size));
+            } catch (...) {
+                now.failure = std::current_exception();  // `check` knows what to do with it
+            }
         };
         const int first_prompt = static_cast<int>(texts[0].size()) / 2;
         const int second_prompt = static_cast<int>(texts[1].size()) / 2;
         step(first_prompt, 0, true);
         step(1, second_prompt, false);
         while (done[0] < static_cast<int>(texts[0].size()) &&
-               done[1] < static_cast<int>(texts[1].size())) {
+               done[1] < static_cast<int>(texts[1].size()) && !steps.back().failure) {
             step(1, 1, true);
         }
+
+        // The reference attends over K and V as they are stored, and they are held against its own.
+        std::vector<std::byte> after = pool.now();
+        kv.data = after.data();
+        std::vector<bool> is_written(static_cast<size_t>(kv.numRows()));
+        StoredKvError kv_errors[2];
+        std::vector<double> expected[2];
+        for (int s = 0; s < 2; ++s) {
+            const auto substitute = [&](int layer, std::vector<double>& keys,
+                                        std::vector<double>& values) {
+                for (int position = 0; position < done[s]; ++position) {
+                    for (int h = 0; h < kv.num_kv_heads; ++h) {
+                        const int64_t row_begin =
+                            (int64_t{position} * kv.num_kv_heads + h) * kv.head_dim;
+                        for (const int part : {PagedKvView::kKey, PagedKvView::kValue}) {
+                            const int64_t stored = kv.rowIndex(layer, part, slotOf(s, position), h);
+                            is_written[static_cast<size_t>(stored)] = true;
+                            double* const exact =
+                                (part == PagedKvView::kKey ? keys : values).data() + row_begin;
+                            kv_errors[s].add(
+                                storedRowError(kv, stored, exact),
+                                shapeText(part == PagedKvView::kKey ? "K" : "V", " of layer ",
+                                          layer, ", head ", h, ", position ", position));
+                            for (int d = 0; d < kv.head_dim; ++d) {
+                                exact[d] = storedAt(kv, stored, d);
+                            }
+                        }
+                    }
+                }
+            };
+            expected[s] =
+                llamaReference(reference(weights), {texts[s].begin(), texts[s].begin() + done[s]},
+                               false, KvSubstitute(substitute));
+        }
+        for (const DecodedStep& s : steps) {
+            check(s.shape, [&] {
+                if (s.failure) std::rethrow_exception(s.failure);
+                return logitsError(s, expected, config.vocab_size);
+            });
+        }
+        end();
+
+        begin("decode_kv", variant, kStoredKvTolerance);
+        for (const StoredKvError& error : kv_errors)
+            check(error.place, [&] { return error.worst; });
+        check("rows that no token has", [&] {
+            return othersAreUntouched(kv, after, pool.given(), is_written) ? 0 : kNoNumber;
+        });
         end();
     }
 
-    double logitsError(const float* logits,
-                       const std::vector<int32_t>& logit_rows,
-                       const std::vector<std::pair<int, int>>& rows,
+    struct StoredKvError {
+        double worst = -1;
+        std::string place;
+        void add(double error, const std::string& where) {
+            if (error <= worst) return;
+            worst = error;
+            place = where;
+        }
+    };
+
+    // Half the distance between two neighbouring values of a type, at a value of its range. In int8
+    // it is one for a whole row, as a share of whose largest value it is given elsewhere.
+    static double halfStepAt(double value, DataType dtype) {
+        const int exponent =
+            std::max(value == 0 ? -1000 : std::ilogb(value), dtype == DataType::kF16 ? -14 : -126);
+        const int num_bits = dtype == DataType::kF16 ? 10 : dtype == DataType::kBF16 ? 7 : 23;
+        return std::ldexp(0.5, exponent - num_bits);
+    }
+
+    // How much further a stored row lies from the exact one than rounding takes it, over the exact
+    // row's largest value.
+    static double storedRowError(const PagedKvView& kv, int64_t stored, const double* exact) {
+        double row_largest = 0;
+        for (int d = 0; d < kv.head_dim; ++d) {
+            row_largest = std::max(row_largest, std::abs(exact[d]));
+        }
+        double worst = 0;
+        for (int d = 0; d < kv.head_dim; ++d) {
+            const double half_step = kv.dtype == DataType::kInt8 ? row_largest / 127 / 2
+                                                                 : halfStepAt(exact[d], kv.dtype);
+            const double error = std::abs(storedAt(kv, stored, d) - exact[d]);
+            if (!(error <= kNoNumber)) return kNoNumber;
+            worst = std::max(worst, error - half_step);
+        }
+        return row_largest > 0 ? worst / row_largest : worst;
+    }
+
+    double logitsError(const DecodedStep& step,
                        const std::vector<double> (&expected)[2],
                        int vocab_size) const {
         double worst = 0;
-        for (size_t i = 0; i < logit_rows.size(); ++i) {
-            const auto [s, position] = rows[static_cast<size_t>(logit_rows[i])];
+        for (size_t i = 0; i < step.logit_rows.size(); ++i) {
+            const auto [s, position] = step.logit_rows[i];
             const auto begin = expected[s].begin() + int64_t{position} * vocab_size;
             const std::vector<double> truth(begin, begin + vocab_size);
-            const float* const row_logits = logits + static_cast<int64_t>(i) * vocab_size;
+            const auto row_logits = step.logits.begin() + static_cast<int64_t>(i) * vocab_size;
             const std::vector<float> ours(row_logits, row_logits + vocab_size);
             worst = std::max(worst, relativeError(ours, truth));
+            if (worst == kNoNumber) return kNoNumber;
             std::vector<double> sorted = truth;
             std::partial_sort(sorted.begin(), sorted.begin() + 2, sorted.end(), std::greater<>());
             const bool is_clear = sorted[0] - sorted[1] > 2 * row.tolerance * largest(truth);
@@ -1144,6 +1240,10 @@ SelfcheckReport selfcheck(Backend& backend, const SelfcheckOptions& options) {
                           "a selfcheck wants a text of at least 4 tokens for its model");
     }
     Selfcheck check(backend, options);
+    if (options.decodes_only) {
+        check.checkDecodes();
+        return check.report;
+    }
     check.checkEmbedding();
     check.checkRmsNorm();
     check.checkMatmul();

@@ -43,6 +43,7 @@ struct SelfcheckOptions {
     std::shared_ptr<const ModelWeights> model;
     std::string model_name;
     std::vector<int32_t> tokens;  // a text that the model is given, at least 4 tokens
+    bool decodes_only = false;    // leaves the single operations out
     std::function<void(const SelfcheckRow&)> on_row;  // as each is done
 };
 
@@ -53,8 +54,11 @@ struct SelfcheckOptions {
 //
 // Measures: max |a - b| / max |b| of an operation (a matrix product: also over the root of its
 // summed squares, as a short row may cancel); K/V writes: the rounding of one value, as a share of
-// its row's largest; copies: 0 or infinite; decodes: of one row of logits, and infinite where the
-// arg max differs though the reference's two best are further apart than twice the tolerance.
+// its row's largest; copies: 0 or infinite. Of a decode, `decode`: one row of logits, against the
+// reference over K and V as the backend has stored them, and infinite where the arg max differs
+// though the reference's two best are further apart than twice the tolerance; `decode_kv`: how far
+// what is stored lies outside half a step of its type from the reference's own K and V, as a share
+// of the row's largest, and infinite where a row was written that no token has.
 //
 // A wrong kernel makes a row fail; only a broken device throws.
 SelfcheckReport selfcheck(Backend& backend, const SelfcheckOptions& options);

@@ -145,6 +145,18 @@ std::vector<double> llamaReference(const LlamaReferenceModel& model,
                                    const std::vector<int32_t>& token_ids,
                                    bool last_only,
                                    std::optional<DataType> kv_dtype) {
+    if (!kv_dtype) return llamaReference(model, token_ids, last_only, KvSubstitute{});
+    return llamaReference(model, token_ids, last_only,
+                          [&](int, std::vector<double>& keys, std::vector<double>& values) {
+                              roundTo(*kv_dtype, model.head_dim, keys);
+                              roundTo(*kv_dtype, model.head_dim, values);
+                          });
+}
+
+std::vector<double> llamaReference(const LlamaReferenceModel& model,
+                                   const std::vector<int32_t>& token_ids,
+                                   bool last_only,
+                                   const KvSubstitute& substitute) {
     checkModel(model);
     const int num_tokens = static_cast<int>(token_ids.size());
     const int query_dim = model.num_heads * model.head_dim;
@@ -183,13 +195,15 @@ std::vector<double> llamaReference(const LlamaReferenceModel& model,
             addBias(value, layer.value_bias);
             rope(query, model, t);
             rope(key, model, t);
-            if (kv_dtype) {
-                roundTo(*kv_dtype, model.head_dim, key);
-                roundTo(*kv_dtype, model.head_dim, value);
-            }
             queries.push_back(std::move(query));
             keys.insert(keys.end(), key.begin(), key.end());
             values.insert(values.end(), value.begin(), value.end());
+        }
+        if (substitute) {
+            substitute(static_cast<int>(&layer - model.layers.data()), keys, values);
+            check(keys.size() == values.size() &&
+                      keys.size() == token_ids.size() * static_cast<size_t>(kv_dim),
+                  "K or V has lost its shape");
         }
         for (int t = 0; t < num_tokens; ++t) {
             std::vector<double>& row = x[static_cast<size_t>(t)];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -77,5 +78,19 @@ std::vector<double> llamaReference(const LlamaReferenceModel& model,
                                    const std::vector<int32_t>& token_ids,
                                    bool last_only = false,
                                    std::optional<DataType> kv_dtype = std::nullopt);
+
+// Called for each layer with K (after RoPE) and V of all tokens as the reference computes them,
+// [num_tokens, num_kv_heads, head_dim] each. Attention reads what it leaves there.
+using KvSubstitute =
+    std::function<void(int layer, std::vector<double>& keys, std::vector<double>& values)>;
+
+// The same over K and V of another maker. A value beside the edge between two of a type's steps
+// rounds here and there to different sides, and in int8 that moves logits by more than 1e-3: so a
+// backend is compared over what it has stored itself, and what it has stored with the exact K and
+// V.
+std::vector<double> llamaReference(const LlamaReferenceModel& model,
+                                   const std::vector<int32_t>& token_ids,
+                                   bool last_only,
+                                   const KvSubstitute& substitute);
 
 }  // namespace kvlab

@@ -104,22 +104,21 @@ void BackendTest::theCpuTakesOverInTheMiddleOfARun() {
 }
 
 void BackendTest::selfcheckOfTheCpuPasses() {
-    const CliResult result = runCli({"selfcheck", "--backend", "cpu", "--seed", "7", "--json"});
+    const CliResult result = runCli({"selfcheck", "--backend", "cpu", "--seed", "36", "--json"});
     KVLAB_VERIFY_SUCCESS(result);
     QCOMPARE(result.json()["pass"].toBool(), true);
-    QCOMPARE(result.json()["seed"].toInt(), 7);
+    QCOMPARE(result.json()["seed"].toInt(), 36);
     int num_decodes = 0;
     for (const QJsonValue& row : result.json()["rows"].toArray()) {
         if (row["variant"].toString().startsWith("bundled model")) ++num_decodes;
         QVERIFY(row["worst_error"].toDouble() <= row["tolerance"].toDouble());
     }
-    QCOMPARE(num_decodes, 4);
+    QCOMPARE(num_decodes, 8);  // logits, and K and V, of four types
 }
 
-// Every kernel through simt and the plugin's table. A fixed seed: about 2 of 87 draws miss the
-// tolerance of the bundled model's int8 decode, on the CPU too (tests/README.md).
+// Every kernel through simt and the plugin's table, another draw each time; the seed is printed.
 void BackendTest::selfcheckOfTheStandInPasses() {
-    const CliResult result = runCli({"selfcheck", "--backend", "cuda", "--seed", "7"}, standIn());
+    const CliResult result = runCli({"selfcheck", "--backend", "cuda"}, standIn());
     QVERIFY2(!result.crashed && result.exit_code == 0, result.out + result.err);
     QVERIFY(result.out.contains("seed") && result.out.contains("all within tolerance"));
 }

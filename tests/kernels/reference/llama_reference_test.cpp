@@ -135,6 +135,29 @@ class LlamaReferenceTest : public QObject {
                    normed(3 + 95. * scale, 4 + 127. * scale));
     }
 
+    void attentionReadsTheSubstitute() {
+        TinyModel tiny;
+        LlamaReferenceLayer& layer = tiny.model.layers[0];
+        layer.value = layer.output = {tiny.identity.data()};
+        tiny.model.head = {tiny.identity.data()};
+        const std::vector<double> n = normed(3, 4);
+        std::vector<double> seen;
+        verifyNear(
+            llamaReference(tiny.model, {0}, true,
+                           [&](int index, std::vector<double>&, std::vector<double>& values) {
+                               QCOMPARE(index, 0);
+                               seen = values;
+                               values = {5, -7};
+                           }),
+            normed(3 + 5, 4 - 7));
+        verifyNear(seen, n);  // exact, not rounded to any type
+        QVERIFY_THROWS_EXCEPTION(
+            std::invalid_argument,
+            (void)llamaReference(
+                tiny.model, {0}, true,
+                [](int, std::vector<double>& keys, std::vector<double>&) { keys.pop_back(); }));
+    }
+
     void impossibleModelsAreRefused() {
         TinyModel tiny;
         QVERIFY_THROWS_EXCEPTION(std::invalid_argument, (void)llamaReference(tiny.model, {2}));
