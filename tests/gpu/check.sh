@@ -57,13 +57,8 @@ step() {
     return "$code"
 }
 
-# to_file FILE COMMAND…: its output to a file and to the eye.
-to_file() {
-    local file=$1
-    shift
-    "$@" | tee "$file"
-    return "${PIPESTATUS[0]}"
-}
+# Its output to a file and to the eye: timeout takes programs, not functions.
+to_file=(bash -c 'set -o pipefail; "${@:2}" | tee "$1"' to_file)
 
 finish() {
     local failed=0 i
@@ -109,7 +104,7 @@ cli=$build/app/cli/kvlab-cli
 
 step configure 60 cmake "${options[@]}" || finish
 step build 300 cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target "${targets[@]}" || finish
-step devices 30 to_file "$out/devices.json" "$cli" devices --json
+step devices 30 "${to_file[@]}" "$out/devices.json" "$cli" devices --json
 step selfcheck 120 "$cli" selfcheck --backend "$backend" --seed "${SEED:-$RANDOM}"
 selfcheck_code=${codes[-1]}
 if [ "$selfcheck_code" -eq 0 ] || [ "$selfcheck_code" -eq 1 ]; then
@@ -123,5 +118,5 @@ else
     printf '\n=== compute-sanitizer: %s\n' \
         "$([ "$backend" = cuda ] && echo "not installed, left out" || echo "needs a GPU, left out")"
 fi
-step bench 150 to_file "$out/bench.json" "$cli" bench --backend "$backend" $quick --json
+step bench 150 "${to_file[@]}" "$out/bench.json" "$cli" bench --backend "$backend" $quick --json
 finish
