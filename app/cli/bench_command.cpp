@@ -129,7 +129,8 @@ void runBench(const BenchOptions& options) {
 
 void addBenchCommand(CLI::App& app) {
     CLI::App* command =
-        app.add_subcommand("bench", "medians and ratios on this machine: " + benchNames());
+        app.add_subcommand("bench", "medians and ratios on this machine: " + benchNames() +
+                                        "; with --backend cuda: " + cudaBenchNames());
     const auto options = std::make_shared<BenchOptions>();
     command->add_option("names", options->names, "which (default: all)")->type_name("NAME");
     addEngineOptions(*command, options->engine);
@@ -141,6 +142,11 @@ void addBenchCommand(CLI::App& app) {
                       "smallest sizes, one round: shows that everything runs, not how fast");
     command->add_flag("--json", options->json, "print JSON");
     command->callback([options] {
+        if (options->engine.cpu_fallback) {
+            throw EngineError(ErrorKind::kBadArgument,
+                              "bench times one backend: --cpu-fallback has no place there; choose "
+                              "with --backend");
+        }
         if (options->engine.backend == "cuda") {
             runCudaBench(options->names, options->quick, options->json);
         } else {

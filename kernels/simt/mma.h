@@ -157,6 +157,11 @@ void meet(const Given& mine, Use&& use) {
     const Given* lanes[32];
     const Given** const table = reinterpret_cast<const Given**>(
         __shfl_sync(0xffffffffu, reinterpret_cast<uintptr_t>(&lanes[0]), 0));
+#if defined(__SANITIZE_THREAD__)
+    // Lanes of the thread block before may have read this stack of lane 0, and thread blocks are
+    // not ordered: lane 0, which met them, tells the others.
+    __syncwarp();
+#endif
     table[threadIdx.x % 32] = &mine;
     __syncwarp();
     use(table);

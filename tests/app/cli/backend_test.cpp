@@ -39,6 +39,7 @@ class BackendTest : public QObject {
     void cudaThatFailsNamesTheWayOut();
     void autoFallsBackWithALine();
     void theCpuTakesOverInTheMiddleOfARun();
+    void theCpuThatCannotTakeOverIsSaid();
     void selfcheckOfTheCpuPasses();
     void selfcheckOfTheStandInPasses();
     void devicesNamesTheStandIn();
@@ -103,6 +104,22 @@ void BackendTest::theCpuTakesOverInTheMiddleOfARun() {
     KVLAB_VERIFY_REFUSAL(runCli(with(generate, {"--backend", "cpu", "--cpu-fallback"})), 2);
 }
 
+// A pool that the host has no room for: one sentence, not a second try without end.
+void BackendTest::theCpuThatCannotTakeOverIsSaid() {
+    const QStringList huge = {"generate", "--prompt-tokens", "20",        "--max-tokens",
+                              "6",        "--blocks",        "100000000", "--backend"};
+    for (const QStringList& backend :
+         {QStringList{"auto"}, QStringList{"cuda", "--cpu-fallback"}}) {
+        const CliResult result = runCli(with(huge, backend), standIn("allocate:1:5"));
+        KVLAB_VERIFY_REFUSAL(result, 1);
+    }
+    // A model that no backend can load: the GPU's failure hides nothing.
+    const CliResult missing = runCli(
+        {"generate", "--model", "/nowhere/model.gguf", "--backend", "cuda", "--cpu-fallback"},
+        standIn("allocate:1:1"));
+    KVLAB_VERIFY_REFUSAL(missing, 1);
+}
+
 void BackendTest::selfcheckOfTheCpuPasses() {
     const CliResult result = runCli({"selfcheck", "--backend", "cpu", "--seed", "36", "--json"});
     KVLAB_VERIFY_SUCCESS(result);
@@ -138,6 +155,9 @@ void BackendTest::benchRunsOnTheStandIn() {
     KVLAB_VERIFY_SUCCESS(result);
     const QJsonObject json = result.json();
     QCOMPARE(json["device"].toString(), QString("simt stand-in"));
+    QVERIFY(json.contains("threads"));
+    QCOMPARE(json["model"].toString(), QString("generated"));
+    QCOMPARE(json["rounds_cut"].toBool(true), false);
     QStringList names;
     QStringList wanted;
     for (const QJsonValue& bench : json["benches"].toArray()) {
@@ -171,6 +191,9 @@ void BackendTest::benchRunsOnTheStandIn() {
     KVLAB_VERIFY_SUCCESS(text);
     QVERIFY(text.out.contains("of copy") && text.out.contains("scattered"));
     KVLAB_VERIFY_REFUSAL(runCli({"bench", "--backend", "cuda"}, kNoPlugin), 1);
+    KVLAB_VERIFY_REFUSAL(
+        runCli({"bench", "--backend", "cuda", "--cpu-fallback", "--quick"}, standIn()), 2);
+    QVERIFY(runCli({"bench", "--help"}).out.contains("decode_attention"));
 }
 
 }  // namespace kvlab
