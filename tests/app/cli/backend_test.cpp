@@ -120,9 +120,9 @@ void BackendTest::theCpuThatCannotTakeOverIsSaid() {
                  result.err);
     }
     // A model that no backend can load: the GPU's failure hides nothing.
-    const CliResult missing = runCli(
-        {"generate", "--model", "/nowhere/model.gguf", "--backend", "cuda", "--cpu-fallback"},
-        standIn("allocate:1:1"));
+    const CliResult missing = runCli({"generate", "--prompt-tokens", "4", "--model",
+                                      "/nowhere/model.gguf", "--backend", "cuda", "--cpu-fallback"},
+                                     standIn("allocate:1:1"));
     KVLAB_VERIFY_REFUSAL(missing, 1);
 }
 
