@@ -96,8 +96,10 @@ options=(-S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DKVLAB_GUI=OFF -DKV
 [ -d "$headers/CLI" ] && options+=(-DKVLAB_CLI11_INCLUDE="$(realpath "$headers")")
 targets=(kvlab_cli)
 if [ "$backend" = cuda ]; then
-    # Only for the GPU at hand: half the time of the build.
-    options+=(-DKVLAB_CUDA_ARCHITECTURES="${KVLAB_CUDA_ARCHITECTURES:-native}")
+    # Only for the GPU at hand ("9.0" is 90), by name: CMake refuses `native` where it finds none.
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+        sed -n '1s/[^0-9]//gp')
+    options+=(-DKVLAB_CUDA_ARCHITECTURES="${KVLAB_CUDA_ARCHITECTURES:-${capability:-90}}")
     targets+=(kvlab_cuda)
 fi
 cli=$build/app/cli/kvlab-cli
