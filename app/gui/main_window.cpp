@@ -266,6 +266,8 @@ void MainWindow::wireRun() {
     connect(&worker_, &SessionWorker::fellBack, this, [this](const QString& why) {
         banner_->showMessage(tr("This run is on the CPU: %1").arg(inWindowWords(why)), false);
     });
+    connect(&worker_, &SessionWorker::messageTold, this,
+            [this](const QString& message) { showNote(inWindowWords(message)); });
     connect(&hub_, &RunHub::logDamaged, this, [this](const QString& message) {
         worker_.abandon();
         fail(message);
@@ -282,6 +284,8 @@ void MainWindow::wireRun() {
             fail(QString::fromUtf8(error.what()));
         }
     });
+    connect(&kernel_walk_->view(), &KernelWalkView::walkChanged, this,
+            [this] { tables_->setWalkLayer(kernel_walk_->view().layer()); });
     connect(tables_, &TablesPanel::cursorRequested, &playback_, &Playback::seek);
 }
 
@@ -403,6 +407,13 @@ void MainWindow::fail(const QString& given) {
     } else {
         banner_->showMessage(message, true);
     }
+}
+
+// Behind what is told already: a run may have several things to say.
+void MainWindow::showNote(const QString& message) {
+    const QString before = banner_->message();
+    banner_->showMessage(before.isEmpty() ? message : before + QStringLiteral("\n") + message,
+                         false);
 }
 
 // After a failure on a GPU the reader may agree to the CPU.
@@ -635,7 +646,7 @@ void MainWindow::setKernelWalkShown(bool shown) {
     kernel_walk_->setVisible(shown);
     columns_->setVisible(!shown);
     header_->setKernelWalkShown(shown);
-    rows_->setSizes(shown ? QList<int>{540, 0, 460} : QList<int>{540, 460, 0});
+    rows_->setSizes(shown ? QList<int>{480, 0, 520} : QList<int>{540, 460, 0});
 }
 
 void MainWindow::toggleKernelWalk() {
@@ -672,6 +683,10 @@ std::string MainWindow::figureView() const {
     if (focus == timeline_view_) {
         return "timeline";
     }
+    if (kernel_walk_->isVisible() && kernel_walk_->view().hasWalk() &&
+        (focus == &kernel_walk_->view() || focus == nullptr || focus == centralWidget())) {
+        return "kernel-walk";
+    }
     return hub_.shown().empty() ? "pool" : "tables";
 }
 
@@ -681,6 +696,10 @@ void MainWindow::exportDialog() {
         return;
     }
     const std::string view = figureView();
+    FigureOptions options;
+    options.theme = theme_kind_;
+    options.block = hub_.shown().block;
+    if (view == "kernel-walk") options.walk = kernel_walk_->view().figure();
     // The run may go on while the dialog is open; the figure shows the moment it was asked for.
     const Cursor cursor = hub_.cursor();
     const QString path = QFileDialog::getSaveFileName(
@@ -690,9 +709,6 @@ void MainWindow::exportDialog() {
     if (path.isEmpty()) {
         return;
     }
-    FigureOptions options;
-    options.theme = theme_kind_;
-    options.block = hub_.shown().block;
     try {
         const std::string file = path.toStdString();
         exportFigure(view, hub_.log(), cursor, options, figureFormatOf(file), file);

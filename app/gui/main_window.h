@@ -116,6 +116,7 @@ class MainWindow : public QMainWindow {
     void onLogGrew();
     void finishTrace(std::shared_ptr<LoadedTrace> trace, const QString& name, const QString& error);
     void fail(const QString& message);
+    void showNote(const QString& message);
     void offerRunAgain(const QString& message, bool alarm);
     void runAgain();
     void listBackends();

@@ -12,6 +12,7 @@
 
 #include "app/gui/export/figure.h"
 #include "app/gui/panels/lesson_panel.h"
+#include "app/gui/run/kernel_walks.h"
 #include "engine/error.h"
 #include "engine/model/utf8.h"
 #include "engine/session/session.h"
@@ -27,6 +28,7 @@ namespace fs = std::filesystem;
 struct Source {
     std::shared_ptr<RunLog> log;
     std::optional<int64_t> step;  // of the lesson's stop
+    KernelWalks walks;            // where the view wants them
 };
 
 void list(const std::vector<Lesson>& lessons) {
@@ -81,7 +83,26 @@ Source playLesson(const Lesson& lesson, const ExportOptions& options) {
     callbacks.on_step = [&](std::shared_ptr<const StepTrace> step) {
         source.log->append(std::move(step));
     };
-    runToEnd(run->config, callbacks);
+    RunConfig config = run->config;
+    StepWalks told;  // on the run thread, as the callbacks are
+    if (options.view == "kernel-walk") {
+        config.engine.backend = "simt";
+        auto listener = std::make_shared<KernelWalkListener>();
+        listener->wants = [](int) { return true; };
+        listener->on_walks = [&told](StepWalks walks) { told = std::move(walks); };
+        config.engine.kernel_walks = std::move(listener);
+        callbacks.on_step = [&](std::shared_ptr<const StepTrace> step) {
+            // Only that of the figure is kept: the step before the moment asked for.
+            const std::optional<int64_t> moment = options.step ? options.step : source.step;
+            if (!told.empty() && (!moment || step->step + 1 <= *moment)) {
+                source.walks = {};
+                source.walks.add(step->step, told);
+            }
+            told.clear();
+            source.log->append(std::move(step));
+        };
+    }
+    runToEnd(config, callbacks);
     return source;
 }
 
@@ -107,12 +128,16 @@ Source loadSource(const ExportOptions& options) {
         throw EngineError(ErrorKind::kBadArgument,
                           "--run and --stop belong to lessons; a trace has --step");
     }
+    if (options.view == "kernel-walk") {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "a trace holds no kernel walk; export it from a lesson");
+    }
     LoadedTrace trace = loadTrace(options.source);
     if (!trace.damage.empty()) {
         std::fprintf(stderr, "kvlab: the trace is used up to its damage: %s\n",
                      trace.damage.c_str());
     }
-    return {trace.log, std::nullopt};
+    return {trace.log, std::nullopt, {}};
 }
 
 FigureFormat formatOf(const ExportOptions& options) {
@@ -197,6 +222,10 @@ int runExport(const ExportOptions& options) {
                                                            ", not " + std::to_string(*step));
         }
         const Cursor cursor = step ? Cursor{*step, 0, 0} : source.log->end();
+        if (options.view == "kernel-walk") {
+            const StepWalks* walks = source.walks.at(cursor.step - 1);
+            if (walks != nullptr && !walks->empty()) figure.walk.walk = walks->front();
+        }
         if (options.output.empty()) {
             printFigure(renderFigure(options.view, *source.log, cursor, figure, format));
         } else {

@@ -16,6 +16,7 @@
 #include <QSvgGenerator>
 
 #include "app/gui/paint/chart_painter.h"
+#include "app/gui/paint/kernel_walk_painter.h"
 #include "app/gui/paint/memory_painter.h"
 #include "app/gui/provenance.h"
 #include "engine/error.h"
@@ -44,6 +45,9 @@ class Figure {
         if (view_ == "tables") name = QStringLiteral("Block tables → physical pool");
         if (view_ == "sharing") name = QStringLiteral("What sharing saves, to scale");
         if (view_ == "timeline") name = QStringLiteral("Blocks in use, step by step");
+        if (view_ == "kernel-walk") {
+            name = QStringLiteral("Kernel walk: which thread block reads what");
+        }
         const QString run = QString::fromStdString(log_.info().title);
         return run.isEmpty() ? name : name + QStringLiteral(" · ") + run;
     }
@@ -79,6 +83,7 @@ class Figure {
         if (view_ == "pool" || view_ == "tables") paintMemory(painter);
         if (view_ == "sharing") paintSharingFigure(painter);
         if (view_ == "timeline") paintTimelineFigure(painter);
+        if (view_ == "kernel-walk") paintWalkFigure(painter);
         paintWords(painter);
         if (options_.footer) paintFooter(painter);
         return std::ceil(y_ + left_ - 6);
@@ -200,6 +205,24 @@ class Figure {
             painter.drawLine(QPointF(x, curve.top()), QPointF(x, scene.layout.plot().bottom()));
         }
         y_ = scene.layout.axis().bottom() + 12;
+    }
+
+    void paintWalkFigure(QPainter& painter) {
+        const FigureWalk& wish = options_.walk;
+        KernelWalkScene scene;
+        scene.walk = wish.walk.get();
+        const auto inside = [](int value, size_t count) {
+            return std::clamp(value, 0, static_cast<int>(count) - 1);
+        };
+        scene.launch = inside(wish.launch, scene.walk->attention.launches.size());
+        scene.thread_block = inside(wish.thread_block, scene.chosenLaunch().thread_blocks.size());
+        scene.steps = walkSteps(scene.chosen());
+        scene.step = wish.step < 0 ? static_cast<int>(scene.steps.size()) / 2
+                                   : inside(wish.step, scene.steps.size());
+        const double height = std::clamp(width_ * 0.4, 300.0, 420.0);
+        layOutKernelWalk(scene, QRectF(left_, y_, width_, height));
+        paintKernelWalk(painter, scene, theme_, false);
+        y_ += height + 10;
     }
 
     void paintWords(QPainter& painter) {
@@ -333,7 +356,8 @@ FigureFormat figureFormatOf(const std::string& name) {
 }
 
 const std::vector<std::string>& figureViews() {
-    static const std::vector<std::string> kViews{"pool", "tables", "sharing", "timeline"};
+    static const std::vector<std::string> kViews{"pool", "tables", "sharing", "timeline",
+                                                 "kernel-walk"};
     return kViews;
 }
 
@@ -343,9 +367,16 @@ QByteArray renderFigure(const std::string& view,
                         const FigureOptions& options,
                         FigureFormat format) {
     if (std::find(figureViews().begin(), figureViews().end(), view) == figureViews().end()) {
-        throw EngineError(
-            ErrorKind::kBadArgument,
-            "there is no view \"" + view + "\"; use pool, tables, sharing or timeline.");
+        throw EngineError(ErrorKind::kBadArgument,
+                          "there is no view \"" + view +
+                              "\"; use pool, tables, sharing, timeline or kernel-walk.");
+    }
+    if (view == "kernel-walk" &&
+        (!options.walk.walk || options.walk.walk->attention.launches.empty())) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "this moment has no kernel walk: it is recorded where a run on simt "
+                          "computes attention, and a trace holds none; choose such a step of a "
+                          "lesson.");
     }
     if (options.width_px < 240 || options.width_px > 8192) {
         throw EngineError(ErrorKind::kBadArgument, "a figure is 240 to 8192 px wide, not " +

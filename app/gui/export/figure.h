@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <QByteArray>
 
 #include "app/gui/theme.h"
+#include "engine/kernel_walk.h"
 #include "engine/trace/run_log.h"
 
 namespace kvlab {
@@ -17,6 +19,13 @@ enum class FigureFormat { kSvg, kPng, kPdf };
 // (csv, json), kBadArgument for anything else.
 FigureFormat figureFormatOf(const std::string& name);
 
+// What "kernel-walk" shows: a layer's launches, and the place in them.
+struct FigureWalk {
+    std::shared_ptr<const KernelWalk> walk;
+    int launch = 0, thread_block = 0;
+    int step = -1;  // of the thread block's walk; -1: its middle
+};
+
 struct FigureOptions {
     ThemeKind theme = ThemeKind::kLight;
     int width_px = 960;  // 240 … 8192; the height follows from the content
@@ -25,16 +34,17 @@ struct FigureOptions {
     bool footer = true;            // preset, seed, build, device
     bool transparent = false;      // no background
     std::optional<BlockId> block;  // "tables": the block whose threads are drawn
+    FigureWalk walk;               // "kernel-walk"
 };
 
-// "pool", "tables", "sharing", "timeline".
+// "pool", "tables", "sharing", "timeline", "kernel-walk".
 const std::vector<std::string>& figureViews();
 
 // The figure is a scene of its own: title, picture, legend, units, the account, a caption with
 // provenance, a footer. Needs a QGuiApplication (the offscreen platform will do), no window. The
 // same log, cursor and options give the same bytes on one machine. Throws EngineError:
-// kBadArgument for an unknown view or a width that cannot be, kBadFile when the file cannot be
-// written.
+// kBadArgument for an unknown view, a width that cannot be or a kernel walk without one, kBadFile
+// when the file cannot be written.
 QByteArray renderFigure(const std::string& view,
                         const RunLog& log,
                         Cursor cursor,

@@ -13,15 +13,15 @@ namespace kvlab {
 // no room go on in another band below.
 //
 //   caption
-//   head 0   [A][A] [B][B] [C][C]
-//   head 1   [A][A] [B][B] [C][C]
+//   KV head 0   (A)(A) (B)(B) (C)(C)
+//   KV head 1   (A)(A) (B)(B) (C)(C)
 struct GridDims {
     int x = 0, y = 0, z = 0;
 };
 
 class KernelGridLayout {
   public:
-    static constexpr double kMaxCell = 30, kMinCell = 4, kCaption = 19, kLabel = 50;
+    static constexpr double kMaxCell = 30, kMinCell = 4, kCaption = 19, kLabel = 72;
 
     KernelGridLayout() = default;
     KernelGridLayout(const QRectF& area, const std::vector<GridDims>& launches);

@@ -9,7 +9,8 @@
 
 namespace kvlab {
 
-// A row per sequence that has started before the cursor; row i is sequence i.
+// A row per sequence that has started before the cursor; row i is sequence i. Below them a row per
+// request that has not: it waits, was refused, or was withdrawn, with the reason of the "why" log.
 class SequenceListModel : public QAbstractTableModel {
     Q_OBJECT
 
@@ -26,10 +27,13 @@ class SequenceListModel : public QAbstractTableModel {
                         int role = Qt::DisplayRole) const override;
 
     void setActive(bool active);
+    // Not valid(): the row is a request without a sequence.
+    SequenceId sequenceAt(int row) const;
 
   private:
     struct Row {
-        SequenceId id;
+        SequenceId id;  // not valid(): of a request
+        RequestId request;
         int sample_idx = 0;
         int num_tokens = 0;
         int kv_len = 0;
@@ -37,12 +41,27 @@ class SequenceListModel : public QAbstractTableModel {
         FinishReason finish = FinishReason::kNone;
         bool removed = false;
         PreemptionKind preempted = PreemptionKind::kNone;
+        QString state;  // of a request
         bool operator==(const Row&) const = default;
     };
+    // What the log says of a request before it has a sequence; found once, when the log grows.
+    struct Note {
+        enum class Kind { kArrived, kWaits, kRefused, kWithdrawn, kStarted };
+        Cursor at;
+        Kind kind;
+        RequestId request;
+        int prompt_len = 0;
+        QString why;
+    };
+    void reset();
     void refresh();
+    void readNotes();
+    void addRequests(std::vector<Row>& rows);
 
     RunHub* hub_;
     std::vector<Row> rows_;
+    std::vector<Note> notes_;
+    int64_t num_steps_read_ = 0;
     bool active_ = true;
 };
 

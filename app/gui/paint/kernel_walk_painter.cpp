@@ -26,6 +26,59 @@ void drawLine(QPainter& painter, const QRectF& rect, const QString& text, const 
                      metrics.elidedText(text, Qt::ElideRight, rect.width()));
 }
 
+// The first of the wordings, longest first, that finds room; the last one is cut if it must be.
+void drawFirstFitting(QPainter& painter,
+                      const QRectF& rect,
+                      const QStringList& wordings,
+                      const QFont& font) {
+    const QFontMetricsF metrics(font, painter.device());
+    for (const QString& words : wordings) {
+        if (words == wordings.last() || metrics.horizontalAdvance(words) <= rect.width()) {
+            return drawLine(painter, rect, words, font);
+        }
+    }
+}
+
+// Whole or not at all: half an explanation explains nothing. Returns the height it took.
+double drawWrapped(QPainter& painter, const QRectF& room, const QString& words, const QFont& font) {
+    const QFontMetricsF metrics(font, painter.device());
+    QStringList lines(QString{});
+    for (const QString& word : words.split(QLatin1Char(' '))) {
+        const QString longer = lines.last().isEmpty() ? word : lines.last() + ' ' + word;
+        if (lines.last().isEmpty() || metrics.horizontalAdvance(longer) <= room.width()) {
+            lines.last() = longer;
+        } else {
+            lines.append(word);
+        }
+    }
+    if (static_cast<double>(lines.size()) * kLine > room.height()) return 0;
+    QRectF line(room.left(), room.top(), room.width(), kLine);
+    for (const QString& text : lines) {
+        drawLine(painter, line, text, font);
+        line.translate(0, kLine);
+    }
+    return line.top() - room.top();
+}
+
+// A thread block is a disc: the squares of every picture are KV blocks.
+void paintDisc(
+    QPainter& painter, const QRectF& rect, int owner, bool with_letter, const Theme& theme) {
+    fillWithOwner(painter, rect, rect.width() / 2, owner, theme);
+    if (with_letter && ownerIsStriped(owner)) {
+        const double inset = rect.width() * 0.19;
+        painter.setPen(Qt::NoPen);
+        painter.setBrush(theme.owner_fill[ownerFillIndex(owner)]);
+        painter.drawEllipse(rect.adjusted(inset, inset, -inset, -inset));
+    }
+    painter.setPen(QPen(theme.cell_outline, 1));
+    painter.setBrush(Qt::NoBrush);
+    painter.drawEllipse(rect.adjusted(0.5, 0.5, -0.5, -0.5));
+    if (!with_letter) return;
+    painter.setPen(theme.owner_ink[ownerFillIndex(owner)]);
+    drawCentred(painter, rect, QString::fromStdString(ownerLetter(SequenceId(owner))),
+                monoFont(std::max(kCellLetterPoints, rect.width() * 0.36), true));
+}
+
 // Words and counted numbers on one line; what finds no room is left out whole.
 class Writer {
   public:
@@ -63,27 +116,38 @@ class Writer {
     bool full_ = false;
 };
 
-void paintGrid(QPainter& painter, const KernelWalkScene& scene, const Theme& theme) {
+bool readsAnything(const AttentionThreadBlock& thread_block) {
+    return std::any_of(thread_block.runs.begin(), thread_block.runs.end(),
+                       [](const AttentionRun& run) { return !run.reads.empty(); });
+}
+
+void paintGrid(QPainter& painter, const KernelWalkScene& scene, const Theme& theme, bool live) {
     const double cell = scene.grid.cell();
     for (int l = 0; l < static_cast<int>(scene.walk->attention.launches.size()); ++l) {
         const AttentionLaunch& launch = scene.walk->attention.launches[static_cast<size_t>(l)];
         painter.setPen(theme.ink);
         const QRectF caption = scene.grid.caption(l);
         if (!caption.isEmpty()) {
-            drawLine(painter, caption,
-                     QStringLiteral("%1 · grid %2 × %3 × %4 (rows, heads, parts)")
-                         .arg(kernelName(launch.kernel))
-                         .arg(launch.grid_x)
-                         .arg(launch.grid_y)
-                         .arg(launch.grid_z),
-                     textFont(kTextPoints, true));
+            const QString name = kernelName(launch.kernel);
+            const QString grid = QStringLiteral("grid %1 × %2 × %3")
+                                     .arg(launch.grid_x)
+                                     .arg(launch.grid_y)
+                                     .arg(launch.grid_z);
+            const QString axes =
+                QStringLiteral(" (%1, KV heads, parts)")
+                    .arg(launch.rows_per_thread_block == 1 ? QStringLiteral("rows")
+                                                           : QStringLiteral("tiles of rows"));
+            drawFirstFitting(painter, caption,
+                             {name + QStringLiteral(" · ") + grid + axes,
+                              name + QStringLiteral(" · ") + grid, grid + axes, grid},
+                             textFont(kTextPoints, true));
         }
         painter.setPen(theme.quiet_ink);
         for (int y = 0; y < launch.grid_y && cell >= 11; ++y) {
             const QRectF label = scene.grid.label(l, y);
             if (label.isEmpty()) continue;
             const QString head = launch.num_slices == 1 || y % launch.num_slices == 0
-                                     ? QStringLiteral("head %1").arg(y / launch.num_slices)
+                                     ? QStringLiteral("KV head %1").arg(y / launch.num_slices)
                                      : QStringLiteral("slice %1").arg(y % launch.num_slices);
             drawLine(painter, label, head, textFont(kTextPoints));
         }
@@ -91,66 +155,109 @@ void paintGrid(QPainter& painter, const KernelWalkScene& scene, const Theme& the
             const QRectF rect = scene.grid.cellRect(l, i);
             if (rect.isEmpty()) continue;
             const AttentionThreadBlock& thread_block = launch.thread_blocks[static_cast<size_t>(i)];
-            const bool reads =
-                std::any_of(thread_block.runs.begin(), thread_block.runs.end(),
-                            [](const AttentionRun& run) { return !run.reads.empty(); });
-            painter.setPen(QPen(theme.cell_outline, 1));
-            if (!reads) {
+            if (!readsAnything(thread_block)) {
                 // A part behind the end of a short context.
                 painter.setPen(QPen(theme.free_outline, 1));
                 painter.setBrush(theme.free_fill);
-                painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
-                if (cell >= 8)
-                    drawHatch(painter, rect.adjusted(1, 1, -1, -1), theme.quiet_line, 4, 0.8);
-            } else {
-                const int owner = scene.ownerOf(thread_block.runs.front());
-                if (cell >= 14) {
-                    paintOwnerBadge(painter, rect, owner, theme);
-                    continue;
-                }
-                fillWithOwner(painter, rect, cell >= 8 ? 3 : 0, owner, theme);
+                painter.drawEllipse(rect.adjusted(0.5, 0.5, -0.5, -0.5));
+                const double inset = rect.width() * 0.15;
                 if (cell >= 8) {
-                    painter.setBrush(Qt::NoBrush);
-                    painter.setPen(QPen(theme.cell_outline, 1));
-                    painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 3, 3);
+                    drawHatch(painter, rect.adjusted(inset, inset, -inset, -inset),
+                              theme.quiet_line, 4, 0.8);
                 }
+            } else {
+                paintDisc(painter, rect, scene.ownerOf(thread_block.runs.front()), cell >= 14,
+                          theme);
             }
         }
     }
     const QRectF chosen = scene.grid.cellRect(scene.launch, scene.thread_block);
-    if (!chosen.isEmpty()) paintSelectionRing(painter, chosen, theme);
+    if (!chosen.isEmpty()) {
+        painter.setBrush(Qt::NoBrush);
+        painter.setPen(QPen(theme.panel, 4.6));
+        painter.drawEllipse(chosen.adjusted(-0.5, -0.5, 0.5, 0.5));
+        painter.setPen(QPen(theme.accent, 2.8));
+        painter.drawEllipse(chosen.adjusted(-0.5, -0.5, 0.5, 0.5));
+    }
+    // What the signs mean, where the grid leaves room.
+    double bottom = scene.grid_area.top();
+    bool has_idle = false;
+    for (int l = 0; l < static_cast<int>(scene.walk->attention.launches.size()); ++l) {
+        const AttentionLaunch& launch = scene.walk->attention.launches[static_cast<size_t>(l)];
+        for (int i = 0; i < static_cast<int>(launch.thread_blocks.size()); ++i) {
+            bottom = std::max(bottom, scene.grid.cellRect(l, i).bottom());
+            has_idle |= !readsAnything(launch.thread_blocks[static_cast<size_t>(i)]);
+        }
+    }
+    const AttentionLaunch& launch = scene.chosenLaunch();
+    QString words =
+        QStringLiteral(
+            "Each disc is a thread block: %1 threads of the GPU that work together. Its letter is "
+            "the sequence whose K and V it reads%2. Side by side: %3; below each other: KV heads. "
+            "%4KV blocks are the squares.")
+            .arg(launch.num_threads)
+            .arg(has_idle ? QStringLiteral("; a hatched one has nothing to read") : QString(),
+                 launch.num_splits > 1 ? QStringLiteral("the parts of its context")
+                 : launch.rows_per_thread_block > 1
+                     ? QStringLiteral("tiles of %1 rows, the tokens of a prompt's chunk")
+                           .arg(launch.rows_per_thread_block)
+                     : QStringLiteral("rows of the batch"),
+                 live ? QStringLiteral("A click chooses one; ") : QString());
+    painter.setPen(theme.quiet_ink);
+    const QRectF room(scene.grid_area.left(), bottom + 8, scene.grid_area.width(),
+                      scene.grid_area.bottom() - bottom - 8);
+    if (drawWrapped(painter, room, words, textFont(kTextPoints)) == 0) {
+        drawWrapped(painter, room, QStringLiteral("Disc: a thread block. Square: a KV block."),
+                    textFont(kTextPoints));
+    }
 }
 
-void paintDetail(QPainter& painter, const KernelWalkScene& scene, const Theme& theme) {
+// No room for a third line of words above the strip.
+bool isCompact(const KernelWalkScene& scene) { return scene.detail.height() < 150; }
+
+void paintDetail(QPainter& painter, const KernelWalkScene& scene, const Theme& theme, bool live) {
     const AttentionThreadBlock& chosen = scene.chosen();
     const AttentionLaunch& launch = scene.chosenLaunch();
     QRectF line(scene.detail.left(), scene.detail.top(), scene.detail.width(), kLine + 1);
     painter.setPen(theme.ink);
-    drawLine(painter, line,
-             QStringLiteral("Thread block (%1, %2, %3)").arg(chosen.x).arg(chosen.y).arg(chosen.z),
-             textFont(kTextPoints + 1, true));
+    const QString title =
+        QStringLiteral("Thread block (%1, %2, %3)").arg(chosen.x).arg(chosen.y).arg(chosen.z);
+    drawLine(painter, line, title, textFont(kTextPoints + 1, true));
     line.translate(0, kLine + 1);
     const AttentionRun* run = scene.steps[static_cast<size_t>(scene.step)].run;
     if (run == nullptr && !chosen.runs.empty()) run = &chosen.runs.front();
     if (run == nullptr) return;
     const int owner = scene.ownerOf(*run);
-    const QRectF badge(line.left(), line.top() + 1, 16, 16);
-    paintOwnerBadge(painter, badge, owner, theme);
+    paintDisc(painter, QRectF(line.left(), line.top() + 1, 17, 17), owner, true, theme);
     painter.setPen(theme.ink);
-    QString words = QStringLiteral("%1 %2 · KV head %3 · query %4 %5")
-                        .arg(run->row_end - run->row_begin == 1 ? QStringLiteral("row")
-                                                                : QStringLiteral("rows"),
-                             range(run->row_begin, run->row_end))
-                        .arg(run->kv_head)
-                        .arg(run->num_heads == 1 ? QStringLiteral("head") : QStringLiteral("heads"),
-                             range(run->first_head, run->first_head + run->num_heads));
+    const QString who =
+        QStringLiteral("%1 %2 · KV head %3 · query %4 %5")
+            .arg(
+                run->row_end - run->row_begin == 1 ? QStringLiteral("row") : QStringLiteral("rows"),
+                range(run->row_begin, run->row_end))
+            .arg(run->kv_head)
+            .arg(run->num_heads == 1 ? QStringLiteral("head") : QStringLiteral("heads"),
+                 range(run->first_head, run->first_head + run->num_heads));
+    QString part;
     if (launch.num_splits > 1) {
-        words += QStringLiteral(" · part %1 of %2").arg(chosen.z + 1).arg(launch.num_splits);
+        part = QStringLiteral("part %1 of %2 · ").arg(chosen.z + 1).arg(launch.num_splits);
     }
-    words += run->begin < run->end
-                 ? QStringLiteral(" · positions %1").arg(range(run->begin, run->end))
-                 : QStringLiteral(" · nothing to read: the context ends before this part");
-    drawLine(painter, line.adjusted(22, 0, 0, 0), words, textFont(kTextPoints));
+    part += run->begin < run->end
+                ? QStringLiteral("positions %1").arg(range(run->begin, run->end))
+                : QStringLiteral("nothing to read: the context ends before this part");
+    const QRectF beside = line.adjusted(23, 0, 0, 0);
+    drawFirstFitting(painter, beside, {who, QString(who).replace(", query", ","), who},
+                     textFont(kTextPoints));
+    if (isCompact(scene)) {
+        const double used = QFontMetricsF(textFont(kTextPoints + 1, true), painter.device())
+                                .horizontalAdvance(title) +
+                            10;
+        const QRectF behind = line.translated(0, -kLine - 1).adjusted(used, 0, 0, 0);
+        drawFirstFitting(painter, behind, {part, part.section(QStringLiteral(" · "), -1)},
+                         textFont(kTextPoints));
+    } else {
+        drawLine(painter, beside.translated(0, kLine), part, textFont(kTextPoints));
+    }
 
     const QFont number_font = monoFont(kTextPoints, true);
     const QFont index_font = textFont(kCellLetterPoints);
@@ -173,7 +280,31 @@ void paintDetail(QPainter& painter, const KernelWalkScene& scene, const Theme& t
                     QString::number(step.read->block), number_font);
     }
     painter.setPen(theme.ink);
-    drawLine(painter, scene.hop, walkStepWords(scene), monoFont(kTextPoints));
+    // One line, or two where it is narrow.
+    const QString hop = walkStepWords(scene);
+    const QFontMetricsF mono(monoFont(kTextPoints), painter.device());
+    QStringList lines{hop};
+    const qsizetype cut = hop.indexOf(QStringLiteral(" · "));
+    if (mono.horizontalAdvance(hop) > scene.hop.width() && cut > 0) {
+        lines = {hop.left(cut), hop.mid(cut + 3)};
+        const qsizetype round = lines.last().lastIndexOf(QStringLiteral(" · "));
+        if (round > 0 && mono.horizontalAdvance(lines.last()) > scene.hop.width()) {
+            lines.last().truncate(round);
+        }
+    }
+    QRectF at = scene.hop;
+    for (const QString& words : lines) {
+        drawLine(painter, at, words, monoFont(kTextPoints));
+        at.translate(0, kLine);
+    }
+    painter.setPen(theme.quiet_ink);
+    const QRectF room(at.left(), at.top() + 6, at.width(), scene.detail.bottom() - at.top() - 6);
+    const double taken = drawWrapped(painter, room, walkLessonWords(scene), textFont(kTextPoints));
+    if (taken == 0 || !live) return;
+    drawWrapped(painter, room.adjusted(0, taken + 4, 0, 0),
+                QStringLiteral("Keys: arrows choose the thread block, comma and full stop the "
+                               "entry; the table and the pool above light up."),
+                textFont(kTextPoints));
 }
 
 void paintTotals(QPainter& painter, const KernelWalkScene& scene, const Theme& theme) {
@@ -189,10 +320,10 @@ void paintTotals(QPainter& painter, const KernelWalkScene& scene, const Theme& t
                                                            : QStringLiteral("⌈%1 ÷ %2⌉")
                                                                  .arg(formatCount(launch.num_rows))
                                                                  .arg(launch.rows_per_thread_block);
-    drawLine(
-        painter, line,
-        QStringLiteral("grid = %1 %2 × %3 KV heads%4 × %5 = %6, %7 threads and %8 of shared "
-                       "memory each")
+    const QString grid =
+        QStringLiteral(
+            "grid = %1 %2 × %3 KV heads%4 × %5 = %6, %7 threads and %8 of shared "
+            "memory each")
             .arg(rows, launch.rows_per_thread_block == 1 ? QStringLiteral("rows")
                                                          : QStringLiteral("tiles of rows"))
             .arg(walk.num_kv_heads)
@@ -203,10 +334,27 @@ void paintTotals(QPainter& painter, const KernelWalkScene& scene, const Theme& t
                      : QStringLiteral("1 part (not split)"),
                  countOf(int64_t{launch.grid_x} * launch.grid_y * launch.grid_z, "thread block"))
             .arg(launch.num_threads)
-            .arg(formatBytes(launch.shared_bytes)),
-        textFont(kTextPoints));
+            .arg(formatBytes(launch.shared_bytes));
+    const QString count =
+        countOf(int64_t{launch.grid_x} * launch.grid_y * launch.grid_z, "thread block");
+    drawFirstFitting(painter, line,
+                     {grid, grid.section(QStringLiteral(", "), 0, 0),
+                      QStringLiteral("%1 × %2 × %3 = %4 of %5 threads")
+                          .arg(launch.grid_x)
+                          .arg(launch.grid_y)
+                          .arg(launch.grid_z)
+                          .arg(count)
+                          .arg(launch.num_threads)},
+                     textFont(kTextPoints));
     line.translate(0, kLine);
     Writer writer(painter, line, theme);
+    if (line.width() < 620) {
+        // What the reader counts in the picture comes first where not all has room.
+        writer.add({}, QStringLiteral("layer %1:  ").arg(walk.layer));
+        writer.add(formatCount(totals.num_reads), QStringLiteral("table entries read ·  "));
+        writer.add(formatBytes(totals.num_rows * walk.row_bytes), QStringLiteral("of K and V"));
+        return;
+    }
     writer.add({}, QStringLiteral("recorded in layer %1:  ").arg(walk.layer));
     writer.add(formatCount(totals.num_thread_blocks), QStringLiteral("thread blocks ·  "));
     writer.add(formatCount(totals.num_threads), QStringLiteral("threads ·  "));
@@ -267,12 +415,44 @@ QString walkStepWords(const KernelWalkScene& scene) {
     }
     const AttentionRead& read = *step.read;
     const int slot = read.block * block_size + read.begin % block_size;
-    return QStringLiteral("table %1[%2] = %3 · positions %4 → slots %5 · round %6")
+    return QStringLiteral("table %1[%2] = KV block %3 · positions %4 → slots %5 · round %6")
         .arg(QString::fromStdString(ownerLetter(SequenceId(scene.ownerOf(*step.run)))))
         .arg(read.block_idx)
         .arg(read.block)
         .arg(range(read.begin, read.end), range(slot, slot + read.end - read.begin))
         .arg(read.round);
+}
+
+QString walkLessonWords(const KernelWalkScene& scene) {
+    const WalkStep& step = scene.steps[static_cast<size_t>(scene.step)];
+    const AttentionLaunch& launch = scene.chosenLaunch();
+    const bool several = launch.num_splits > 1;
+    if (scene.steps.size() == 1) {
+        return QStringLiteral(
+            "The context ends before this part of it: the thread block reads no entry and hands "
+            "on an empty result.");
+    }
+    if (step.read == nullptr) {
+        return several ? QStringLiteral(
+                             "Its part is read. The warps join what they gathered; a second kernel "
+                             "then joins the parts of each row into one output.")
+                       : QStringLiteral(
+                             "All its entries are read. The warps join what they gathered and "
+                             "write the row's attention output.");
+    }
+    return QStringLiteral(
+               "Each square is an entry of %1's block table, [index] over KV block: the thread "
+               "block looks up where the next %2 tokens lie, reads their K and V of KV head %3 "
+               "once for %4, and keeps a running maximum, sum and output. %5After the last entry "
+               "comes the merge.")
+        .arg(QString::fromStdString(ownerLetter(SequenceId(scene.ownerOf(*step.run)))))
+        .arg(scene.walk->attention.block_size)
+        .arg(step.run->kv_head)
+        .arg(countOf(step.run->num_heads, "query head"),
+             scene.chosen().runs.size() > 1
+                 ? QStringLiteral("Its rows are walked in groups, so an entry comes again for "
+                                  "each group. ")
+                 : QString());
 }
 
 void layOutKernelWalk(KernelWalkScene& scene, const QRectF& area) {
@@ -285,9 +465,12 @@ void layOutKernelWalk(KernelWalkScene& scene, const QRectF& area) {
                           upper.width() - grid_width - kGutter, upper.height());
     scene.hop =
         QRectF(scene.detail.left(), scene.detail.bottom() - kLine, scene.detail.width(), kLine);
-    scene.strip_area =
-        QRectF(scene.detail.left(), scene.detail.top() + 2 * kLine + 8, scene.detail.width(),
-               scene.hop.top() - scene.detail.top() - 2 * kLine - 12);
+    // Two lines of words below the strip where one is too narrow for them.
+    const double hop_lines = scene.detail.width() < 420 ? 2 : 1;
+    scene.hop.moveTop(scene.detail.bottom() - hop_lines * kLine);
+    const double words = (isCompact(scene) ? 2 : 3) * kLine + 5;
+    scene.strip_area = QRectF(scene.detail.left(), scene.detail.top() + words, scene.detail.width(),
+                              scene.hop.top() - scene.detail.top() - words - 2);
     std::vector<GridDims> grids;
     for (const AttentionLaunch& launch : scene.walk->attention.launches) {
         grids.push_back({launch.grid_x, launch.grid_y, launch.grid_z});
@@ -301,9 +484,12 @@ void layOutKernelWalk(KernelWalkScene& scene, const QRectF& area) {
         std::min(scene.hop.top(), scene.strip.cellRect(std::max(last, 0)).bottom() + 6));
 }
 
-void paintKernelWalk(QPainter& painter, const KernelWalkScene& scene, const Theme& theme) {
-    paintGrid(painter, scene, theme);
-    paintDetail(painter, scene, theme);
+void paintKernelWalk(QPainter& painter,
+                     const KernelWalkScene& scene,
+                     const Theme& theme,
+                     bool live) {
+    paintGrid(painter, scene, theme, live);
+    paintDetail(painter, scene, theme, live);
     paintTotals(painter, scene, theme);
 }
 

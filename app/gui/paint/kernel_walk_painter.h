@@ -54,8 +54,14 @@ struct KernelWalkScene {
 
 // Places the parts; `area` is the whole picture.
 void layOutKernelWalk(KernelWalkScene& scene, const QRectF& area);
-void paintKernelWalk(QPainter& painter, const KernelWalkScene& scene, const Theme& theme);
-// The walk's step in words: "entry 3 → block 41 · positions 48–63 → slots 656–671".
+// `live`: with words on what a click and the keys do.
+void paintKernelWalk(QPainter& painter,
+                     const KernelWalkScene& scene,
+                     const Theme& theme,
+                     bool live = true);
+// The walk's step in words: "table A[3] = KV block 41 · positions 48–63 → slots 656–671".
 QString walkStepWords(const KernelWalkScene& scene);
+// What the thread block does in it, for somebody who sees a kernel for the first time.
+QString walkLessonWords(const KernelWalkScene& scene);
 
 }  // namespace kvlab

@@ -32,6 +32,7 @@ KernelWalkPanel::KernelWalkPanel(RunHub* hub, QWidget* parent)
     subtitle->setMinimumWidth(1);
     subtitle->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
     head->addWidget(subtitle, 1);
+    subtitle_ = subtitle;
 
     controls_ = new QWidget(this);
     auto* row = new QHBoxLayout(controls_);
@@ -56,7 +57,7 @@ KernelWalkPanel::KernelWalkPanel(RunHub* hub, QWidget* parent)
     play_ = make(tr("Play the walk"), {});
     forward_ = make(tr("Next table entry"), QStringLiteral("."));
     slider_ = new QSlider(Qt::Horizontal, controls_);
-    slider_->setFixedWidth(150);
+    slider_->setFixedWidth(kSliderWidth);
     slider_->setAccessibleName(tr("Step of the walk"));
     slider_->setFocusPolicy(Qt::TabFocus);
     row->addWidget(slider_);
@@ -104,7 +105,7 @@ void KernelWalkPanel::setTheme(const Theme& theme, double scale) {
     theme_ = theme;
     scale_ = scale;
     view_->setTheme(theme, scale);
-    slider_->setFixedWidth(qRound(150 * scale));
+    fitHead();
     back_->setIcon(makeIcon(IconKind::kStepBack, theme.ink, qRound(14 * scale)));
     forward_->setIcon(makeIcon(IconKind::kStepForward, theme.ink, qRound(14 * scale)));
     refresh();
@@ -114,6 +115,19 @@ void KernelWalkPanel::hideEvent(QHideEvent* event) {
     QFrame::hideEvent(event);
     timer_.stop();
     refresh();
+}
+
+void KernelWalkPanel::resizeEvent(QResizeEvent* event) {
+    QFrame::resizeEvent(event);
+    fitHead();
+}
+
+// Where the head is narrow the slider gives way to its words, and half a subtitle says nothing.
+void KernelWalkPanel::fitHead() {
+    const double width = this->width() / scale_;
+    slider_->setFixedWidth(qRound((width < 620 ? kSliderWidth / 2 : kSliderWidth) * scale_));
+    subtitle_->setText(width < 760 ? QString()
+                                   : tr("which thread block reads what, as recorded in simt"));
 }
 
 void KernelWalkPanel::togglePlaying() {

@@ -23,7 +23,7 @@ class KernelWalkPanel : public QFrame {
     Q_OBJECT
 
   public:
-    static constexpr int kPlayMs = 450;
+    static constexpr int kPlayMs = 450, kSliderWidth = 150;  // ms; px
 
     explicit KernelWalkPanel(RunHub* hub, QWidget* parent = nullptr);
     void setTheme(const Theme& theme, double scale);
@@ -35,14 +35,17 @@ class KernelWalkPanel : public QFrame {
 
   protected:
     void hideEvent(QHideEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
 
   private:
     void refresh();
+    void fitHead();
     void togglePlaying();
     void fillLayers();
 
     RunHub* hub_;
     KernelWalkView* view_;
+    QLabel* subtitle_;
     QWidget* controls_;
     QPushButton* layer_;
     QToolButton* back_;

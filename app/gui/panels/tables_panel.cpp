@@ -7,6 +7,7 @@
 
 #include "app/gui/models/block_pool_model.h"
 #include "app/gui/models/block_table_model.h"
+#include "app/gui/models/kernel_walk_model.h"
 #include "app/gui/models/sequence_list_model.h"
 #include "app/gui/models/step_list_model.h"
 #include "app/gui/theme.h"
@@ -29,10 +30,14 @@ TablesPanel::TablesPanel(RunHub* hub, QWidget* parent) : QTabWidget(parent), hub
     table_view_ = addTable(block_table_, tr("Block table"));
     QTableView* pool_view = addTable(pool_, tr("Pool"));
     steps_view_ = addTable(steps_, tr("Events"));
+    walk_ = new KernelWalkModel(hub, this);
+    walk_view_ = addTable(walk_, tr("Kernel walk"));
 
     connect(sequences_view, &QTableView::clicked, this, [this](const QModelIndex& index) {
+        const SequenceId sequence = sequences_->sequenceAt(index.row());
+        if (!sequence.valid()) return;  // a request has nothing in the pictures yet
         Selection selection;
-        selection.sequence = SequenceId(index.row());
+        selection.sequence = sequence;
         hub_->lock(selection);
     });
     connect(table_view_, &QTableView::clicked, this, [this](const QModelIndex& index) {
@@ -46,8 +51,10 @@ TablesPanel::TablesPanel(RunHub* hub, QWidget* parent) : QTabWidget(parent), hub
         selection.block = BlockId(index.row());
         hub_->lock(selection);
     });
+    connect(walk_view_, &QTableView::clicked, this,
+            [this](const QModelIndex& index) { hub_->lock(walk_->selectionAt(index.row())); });
     // Enter does what a click does.
-    for (QTableView* view : {sequences_view, table_view_, pool_view, steps_view_}) {
+    for (QTableView* view : {sequences_view, table_view_, pool_view, steps_view_, walk_view_}) {
         connect(view, &QTableView::activated, view, &QTableView::clicked);
     }
     connect(steps_view_, &QTableView::clicked, this, [this](const QModelIndex& index) {
@@ -56,7 +63,9 @@ TablesPanel::TablesPanel(RunHub* hub, QWidget* parent) : QTabWidget(parent), hub
     connect(block_table_, &BlockTableModel::sequenceChanged, this, &TablesPanel::nameTableTab);
     connect(hub_, &RunHub::cursorMoved, this, &TablesPanel::followCursor);
     connect(this, &QTabWidget::currentChanged, this, &TablesPanel::followCursor);
+    connect(hub_, &RunHub::walksChanged, this, &TablesPanel::showWalkTab);
     nameTableTab();
+    showWalkTab();
     setActive(false);
 }
 
@@ -101,7 +110,13 @@ void TablesPanel::setActive(bool active) {
     sequences_->setActive(active);
     block_table_->setActive(active);
     pool_->setActive(active);
+    walk_->setActive(active);
 }
+
+void TablesPanel::setWalkLayer(int layer) { walk_->setLayer(layer); }
+
+// Only a run on simt has one.
+void TablesPanel::showWalkTab() { setTabVisible(indexOf(walk_view_), hub_->walks() != nullptr); }
 
 void TablesPanel::followCursor() {
     if (isVisible() && currentWidget() == steps_view_) {

@@ -12,6 +12,7 @@ namespace kvlab {
 
 class BlockPoolModel;
 class BlockTableModel;
+class KernelWalkModel;
 class SequenceListModel;
 class StepListModel;
 
@@ -22,6 +23,7 @@ class TablesPanel : public QTabWidget {
   public:
     explicit TablesPanel(RunHub* hub, QWidget* parent = nullptr);
     void setScale(double scale);
+    void setWalkLayer(int layer);  // of the kernel walk's table
 
   signals:
     void cursorRequested(kvlab::Cursor cursor);
@@ -35,12 +37,15 @@ class TablesPanel : public QTabWidget {
     void setActive(bool active);
     void followCursor();
     void nameTableTab();
+    void showWalkTab();
 
     RunHub* hub_;
     SequenceListModel* sequences_;
     BlockTableModel* block_table_;
     BlockPoolModel* pool_;
     StepListModel* steps_;
+    KernelWalkModel* walk_;
+    QTableView* walk_view_;
     QTableView* steps_view_;
     QTableView* table_view_;
 };

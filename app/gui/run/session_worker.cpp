@@ -31,6 +31,7 @@ struct SessionWorker::Mailbox {
     bool wake_posted = false;
     std::optional<Progress> progress;  // the newest
     std::optional<std::string> fallback;
+    std::deque<std::string> messages;
     std::shared_ptr<const RunInfo> info;
     std::deque<std::shared_ptr<const StepTrace>> steps;
     std::deque<StepWalks> walks;  // of each of the steps; empty: none
@@ -111,6 +112,12 @@ void SessionWorker::start(const RunConfig& config) {
             m.walks.push_back(std::exchange(*walks, {}));
         });
     };
+    // A fallback is told as a message once more; its own signal says it.
+    const auto fallback = std::make_shared<std::string>();  // lives on the run thread
+    callbacks.on_message = [box = mailbox_, fallback](const std::string& message) {
+        if (!fallback->empty() && message.ends_with(*fallback)) return;
+        box->put([&](Mailbox& m) { m.messages.push_back(message); });
+    };
     callbacks.on_finished = [box = mailbox_](const RunResult& result) {
         auto shared = std::make_shared<const RunResult>(result);
         box->put([&](Mailbox& m) { m.result = std::move(shared); });
@@ -123,7 +130,8 @@ void SessionWorker::start(const RunConfig& config) {
     try {
         session_ = std::make_unique<Session>(std::move(callbacks));
         RunConfig told = config;
-        told.engine.on_fallback = [box = mailbox_](const std::string& why) {
+        told.engine.on_fallback = [box = mailbox_, fallback](const std::string& why) {
+            *fallback = why;
             box->put([&](Mailbox& m) { m.fallback = why; });
         };
         told.engine.kernel_walks = std::move(listener);
@@ -176,6 +184,7 @@ void SessionWorker::deliver() {
     }
     std::optional<Mailbox::Progress> progress;
     std::optional<std::string> fallback;
+    std::deque<std::string> messages;
     std::shared_ptr<const RunInfo> info;
     std::vector<std::shared_ptr<const StepTrace>> steps;
     std::vector<StepWalks> walks;
@@ -187,6 +196,7 @@ void SessionWorker::deliver() {
         box->wake_posted = false;
         progress = std::exchange(box->progress, std::nullopt);
         fallback = std::exchange(box->fallback, std::nullopt);
+        messages = std::exchange(box->messages, {});
         info = std::exchange(box->info, nullptr);
         const size_t count = std::min(box->steps.size(), size_t{kMaxStepsPerFrame});
         const auto last = box->steps.begin() + static_cast<std::ptrdiff_t>(count);
@@ -224,6 +234,11 @@ void SessionWorker::deliver() {
     }
     if (!steps.empty() && is_current()) {
         emit stepsReceived(steps);
+    }
+    for (const std::string& message : messages) {
+        if (is_current()) {
+            emit messageTold(QString::fromStdString(message));
+        }
     }
     if (progress && is_current()) {
         emit progressChanged(progress->phase, progress->fraction,

@@ -52,6 +52,8 @@ class SessionWorker : public QObject {
     void failed(const QString& message);
     // `auto` left a GPU that is there for the CPU, and why: one sentence. Before runStarted().
     void fellBack(const QString& why);
+    // What else the reader should know though the run goes on: one sentence.
+    void messageTold(const QString& message);
 
   private:
     struct Mailbox;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #pragma once
 
+#include "app/gui/export/figure.h"
 #include "app/gui/paint/kernel_walk_painter.h"
 #include "app/gui/views/canvas_view.h"
 
@@ -20,6 +21,7 @@ class KernelWalkView : public CanvasView {
 
     bool hasWalk() const { return scene_.walk != nullptr; }
     const KernelWalkScene& scene() const { return scene_; }
+    FigureWalk figure() const { return {shown_, scene_.launch, scene_.thread_block, scene_.step}; }
     int layer() const { return layer_; }
     int numLayers() const;
     int step() const { return scene_.step; }

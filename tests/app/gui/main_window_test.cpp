@@ -248,6 +248,17 @@ class MainWindowTest : public QObject {
         QVERIFY(!window.kernelWalk().isVisible());
     }
 
+    void aMessageOfTheRunIsShown() {
+        MainWindow window;
+        show(window);
+        emit window.worker().messageTold("the GPU failed at step 12; use --backend cpu");
+        QCOMPARE(window.bannerText(),
+                 QString("the GPU failed at step 12; choose cpu in the backend menu"));
+        emit window.worker().messageTold("another thing");
+        QVERIFY(window.bannerText().contains("step 12") &&
+                window.bannerText().endsWith("another thing"));
+    }
+
     void aFailingGpuIsOneSentence() {
         if (!hasModel()) QSKIP("no bundled model");
         const Plugin failing(KVLAB_SIMT_PLUGIN, "allocate:1:5");

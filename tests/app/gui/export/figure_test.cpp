@@ -16,6 +16,7 @@
 
 #include "engine/error.h"
 #include "tests/support/log_builder.h"
+#include "tests/support/walk_builder.h"
 
 namespace kvlab {
 namespace {
@@ -38,6 +39,7 @@ class FigureTest : public QObject {
     void svg_data();
     void svg();
     void numbersOfBestOfEight();
+    void theKernelWalk();
     void png();
     void pdf();
     void wrongCallsAreOneSentence();
@@ -66,6 +68,7 @@ void FigureTest::svg() {
     FigureOptions options;
     options.theme = static_cast<ThemeKind>(kind);
     options.width_px = width;
+    options.walk.walk = walkOf(log_->stateAt(log_->end()), 0);
     const std::string name = view.toStdString();
     const QByteArray once = renderFigure(name, *log_, log_->end(), options, FigureFormat::kSvg);
     const QByteArray twice =
@@ -127,6 +130,34 @@ void FigureTest::numbersOfBestOfEight() {
         textOf(renderFigure("sharing", *log_, {}, FigureOptions(), FigureFormat::kSvg));
     QVERIFY(empty.contains(QStringLiteral("–")));
     QVERIFY(!empty.contains(QStringLiteral("×")) || !empty.contains(QStringLiteral("nan")));
+}
+
+void FigureTest::theKernelWalk() {
+    FigureOptions options;
+    options.walk.walk = walkOf(log_->stateAt(log_->end()), 3);
+    options.walk.thread_block = 2;  // sequence C, KV head 0, the first part
+    options.walk.step = 5;
+    const QString text =
+        textOf(renderFigure("kernel-walk", *log_, log_->end(), options, FigureFormat::kSvg));
+    QVERIFY2(text.contains("Thread block (2, 0, 0)"), qPrintable(text));
+    QVERIFY2(text.contains("table C[5] = KV block 5"), qPrintable(text));
+    QVERIFY2(text.contains("layer 3"), qPrintable(text));
+    // A paper has no keys.
+    QVERIFY(!text.contains("click"));
+    QVERIFY(!text.contains("Keys"));
+    QVERIFY(
+        !renderFigure("kernel-walk", *log_, log_->end(), options, FigureFormat::kPdf).isEmpty());
+    options.walk.step = 0;
+    QVERIFY(textOf(renderFigure("kernel-walk", *log_, log_->end(), options, FigureFormat::kSvg))
+                .contains("table C[0] = KV block 0"));
+    options.walk = {};
+    try {
+        renderFigure("kernel-walk", *log_, log_->end(), options, FigureFormat::kSvg);
+        QFAIL("there is no walk to draw");
+    } catch (const EngineError& error) {
+        QCOMPARE(error.kind(), ErrorKind::kBadArgument);
+        QVERIFY(QByteArray(error.what()).contains("no kernel walk"));
+    }
 }
 
 void FigureTest::png() {
