@@ -219,7 +219,7 @@ class Figure {
         scene.steps = walkSteps(scene.chosen());
         scene.step = wish.step < 0 ? static_cast<int>(scene.steps.size()) / 2
                                    : inside(wish.step, scene.steps.size());
-        const double height = std::clamp(width_ * 0.4, 300.0, 420.0);
+        const double height = std::clamp(width_ * 0.3, 300.0, 420.0);
         layOutKernelWalk(scene, QRectF(left_, y_, width_, height));
         paintKernelWalk(painter, scene, theme_, false);
         y_ += height + 10;

@@ -91,13 +91,19 @@ class Writer {
           baseline_(rect.center().y() + metrics_.capHeight() / 2) {}
     void add(const QString& number, const QString& words) {
         const QFontMetricsF mono(monoFont(kTextPoints), painter_.device());
-        const double needed =
-            mono.horizontalAdvance(number) + metrics_.horizontalAdvance(words) + 5;
+        const double needed = mono.horizontalAdvance(number) + metrics_.horizontalAdvance(words) +
+                              5 + (num_numbers_ > 0 ? metrics_.horizontalAdvance(kDot) : 0);
         if (full_ || x_ + needed > right_) {
             full_ = true;
             return;
         }
         if (!number.isEmpty()) {
+            if (num_numbers_++ > 0) {
+                painter_.setFont(textFont(kTextPoints));
+                painter_.setPen(theme_.quiet_ink);
+                painter_.drawText(QPointF(x_, baseline_), kDot);
+                x_ += metrics_.horizontalAdvance(kDot);
+            }
             x_ += drawNumber(painter_, {x_, baseline_}, number, monoFont(kTextPoints), theme_.ink,
                              Provenance::kMeasured);
             x_ += 5;
@@ -109,11 +115,13 @@ class Writer {
     }
 
   private:
+    const QString kDot = QStringLiteral("  ·  ");
     QPainter& painter_;
     const Theme& theme_;
     QFontMetricsF metrics_;
     double x_, right_, baseline_;
     bool full_ = false;
+    int num_numbers_ = 0;
 };
 
 bool readsAnything(const AttentionThreadBlock& thread_block) {
@@ -351,19 +359,18 @@ void paintTotals(QPainter& painter, const KernelWalkScene& scene, const Theme& t
     if (line.width() < 620) {
         // What the reader counts in the picture comes first where not all has room.
         writer.add({}, QStringLiteral("layer %1:  ").arg(walk.layer));
-        writer.add(formatCount(totals.num_reads), QStringLiteral("table entries read ·  "));
+        writer.add(formatCount(totals.num_reads), QStringLiteral("table entries read"));
         writer.add(formatBytes(totals.num_rows * walk.row_bytes), QStringLiteral("of K and V"));
         return;
     }
     writer.add({}, QStringLiteral("recorded in layer %1:  ").arg(walk.layer));
-    writer.add(formatCount(totals.num_thread_blocks), QStringLiteral("thread blocks ·  "));
-    writer.add(formatCount(totals.num_threads), QStringLiteral("threads ·  "));
-    writer.add(formatCount(totals.num_reads), QStringLiteral("block-table entries read ·  "));
+    writer.add(formatCount(totals.num_thread_blocks), QStringLiteral("thread blocks"));
+    writer.add(formatCount(totals.num_threads), QStringLiteral("threads"));
+    writer.add(formatCount(totals.num_reads), QStringLiteral("block-table entries read"));
     writer.add(formatBytes(totals.num_rows * walk.row_bytes), QStringLiteral("of K and V read"));
     if (totals.num_repeated > 0) {
-        writer.add({}, QStringLiteral("  (and "));
         writer.add(formatCount(totals.num_repeated),
-                   QStringLiteral("rows again, from the nearest cache)"));
+                   QStringLiteral("rows read again, from the nearest cache"));
     }
 }
 
