@@ -55,7 +55,10 @@ class Photographer : public QObject {
         if (!loaded) {
             if (!hub.hasLog() && !window_->worker().isRunning() &&
                 !window_->bannerText().isEmpty()) {
-                QApplication::exit(complain(window_->bannerText()));
+                // Whoever called from the command line has no menu.
+                QApplication::exit(complain(
+                    window_->bannerText().replace(MainWindow::tr("choose cpu in the backend menu"),
+                                                  QStringLiteral("use --backend cpu"))));
             } else if (waited_.elapsed() > 15 * 60 * 1000) {
                 QApplication::exit(
                     complain(QStringLiteral("the run did not end within 15 minutes")));

@@ -271,6 +271,8 @@ class MainWindowTest : public QObject {
                      window.bannerText().contains("the GPU has"),
                  qPrintable(window.bannerText()));
         QVERIFY(!window.bannerText().contains("--backend"));
+        // Told as a message too, and shown once.
+        QVERIFY(!window.bannerText().contains('\n'));
 
         window.setBackend("cuda");
         QTRY_VERIFY_WITH_TIMEOUT(!window.worker().isRunning(), 120000);
