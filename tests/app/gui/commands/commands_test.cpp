@@ -117,6 +117,16 @@ class CommandsTest : public QObject {
         QCOMPARE(outcome.err.count('\n'), 1);
         QVERIFY2(outcome.err.startsWith("kvlab: ") && outcome.err.contains("is not there"),
                  outcome.err.constData());
+        QVERIFY2(outcome.err.contains("--backend cpu") && !outcome.err.contains("menu"),
+                 outcome.err.constData());
+    }
+
+    void aTraceHoldsNoKernelWalk() {
+        const Outcome outcome =
+            call({"export", trace_, "--view", "kernel-walk", "-o", folder_.filePath("walk.svg")});
+        QCOMPARE(outcome.code, 2);
+        QVERIFY2(outcome.err.contains("a trace holds no kernel walk"), outcome.err.constData());
+        QVERIFY(!QFile::exists(folder_.filePath("walk.svg")));
     }
 
     void whatComesLaterSaysSo_data() {
