@@ -42,6 +42,9 @@ extern "C" int32_t kvlabCublasProduct(const kvlab::CublasProduct* product) {
     if (handle == nullptr || *handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
     cublasStatus_t status = cublasSetStream(*handle, static_cast<cudaStream_t>(product->stream));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
+    // After each choice of a stream, which goes back to the handle's own.
+    status = cublasSetWorkspace(*handle, product->workspace, product->workspace_bytes);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
     const cudaDataType_t type = product->weight_type == 0   ? CUDA_R_32F
                                 : product->weight_type == 1 ? CUDA_R_16F
                                                             : CUDA_R_16BF;

@@ -21,11 +21,19 @@ struct CublasProduct {
     const void* low;     // [num_rows, num_inputs], or null: none
     float* sums;         // [num_rows, num_outputs]
     void* stream;        // cudaStream_t
+    // Device memory in the order of the stream, on 256 bytes. cuBLAS's own workspace belongs to the
+    // handle: two streams would share it, and while a graph is recorded cuBLAS would allocate one
+    // (cuBLAS documentation, cublasSetWorkspace).
+    void* workspace;
+    uint64_t workspace_bytes;
 };
 
 // A part of another build is refused.
 constexpr int32_t kCublasPluginVersion =
-    1 * 1'000'000 + static_cast<int32_t>(sizeof(CublasProduct));
+    2 * 1'000'000 + static_cast<int32_t>(sizeof(CublasProduct));
+
+// What cuBLAS recommends for Hopper; 4 MiB would do before.
+constexpr uint64_t kCublasWorkspaceBytes = uint64_t{32} << 20;
 
 // extern "C", under these names. Both return 0, or a cublasStatus_t, or -1 for another version;
 // they never throw. Prepare makes the current device ready, which must not happen while a stream

@@ -32,6 +32,7 @@ constexpr int kEmbeddingValues = 1024;  // of a thread block
 
 template <TensorType kType>
 __global__ void __launch_bounds__(kEmbeddingThreads) embeddingKernel(EmbeddingParams params) {
+    waitForPredecessors();
     const int64_t token = static_cast<int64_t>(blockIdx.x);
     const int32_t id = params.token_ids[token];
     const bool exists = id >= 0 && id < params.vocab_size;
@@ -54,7 +55,7 @@ template <TensorType kType>
 void launch(const EmbeddingParams& params, void* stream) {
     const dim3 grid(static_cast<unsigned>(params.num_tokens),
                     static_cast<unsigned>((params.dim + kEmbeddingValues - 1) / kEmbeddingValues));
-    KVLAB_LAUNCH(embeddingKernel<kType>, grid, kEmbeddingThreads, 0, stream, params);
+    KVLAB_LAUNCH_EARLY(embeddingKernel<kType>, grid, kEmbeddingThreads, 0, stream, params);
 }
 
 }  // namespace embedding_detail

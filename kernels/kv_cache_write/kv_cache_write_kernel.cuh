@@ -55,6 +55,7 @@ __device__ __forceinline__ T stored(float value, float scale) {
 template <typename T, bool kWhole>
 __global__ void __launch_bounds__(kv_cache_write_detail::kThreads)
     kvCacheWriteKernel(KvCacheWriteParams params) {
+    waitForPredecessors();
     using namespace kv_cache_write_detail;
     const PagedKvView& kv = params.kv;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -123,9 +124,9 @@ void launch(const KvCacheWriteParams& params, void* stream) {
     if (params.kv.head_dim % kFour == 0 && isAligned(params.kv.data, sizeof(Four<T>)) &&
         isAligned(params.key, sizeof(Four<float>)) &&
         isAligned(params.value, sizeof(Four<float>))) {
-        KVLAB_LAUNCH((kvCacheWriteKernel<T, true>), grid, kThreads, 0, stream, params);
+        KVLAB_LAUNCH_EARLY((kvCacheWriteKernel<T, true>), grid, kThreads, 0, stream, params);
     } else {
-        KVLAB_LAUNCH((kvCacheWriteKernel<T, false>), grid, kThreads, 0, stream, params);
+        KVLAB_LAUNCH_EARLY((kvCacheWriteKernel<T, false>), grid, kThreads, 0, stream, params);
     }
 }
 

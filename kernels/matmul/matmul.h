@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/execution_context.h"
+#include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "kernels/tensor_type.h"
 
@@ -21,7 +22,8 @@ namespace kvlab {
 // tree, then added to the bias or the output, whatever the number of rows, the row, the threads or
 // the way of widening.
 // CUDA: not promised; the number of rows chooses the kernel. The same call gives the same bits: no
-// sum depends on which thread comes first. With quantised weights the input is 16-byte aligned.
+// sum depends on which thread comes first. With quantised weights the input is 16-byte aligned. No
+// kernel queued before on the stream writes the weights: they may be read before it has ended.
 struct MatmulParams {
     const float* input = nullptr;  // [num_rows, num_inputs]
     const void* weight = nullptr;  // [num_outputs, num_inputs], rows contiguous, of type `type`
@@ -50,13 +52,20 @@ struct MatmulPart {
 // Products of the same input rows with several matrices: Q, K and V of a layer; gate and up. On a
 // GPU the few rows of a decode step take one launch for all neighbours of one type.
 //
+// With norm_weight the rows are normalised first (rms_norm.h). On a GPU a single row is so within
+// the product: the weights of the norm go with the inputs, and the factor, known at the end, with
+// the sums.
+//
 // With silu_mul there are two parts with as many outputs and no biases, and the first output is
 // silu(first product) * (second product); the second output is scratch memory of the same size.
 //
-// Contract: on the CPU each part has the bits that matmul (and silu_mul) give alone. CUDA: as
-// matmul.
+// Contract: on the CPU each part has the bits that rms_norm, matmul and silu_mul give alone. CUDA:
+// as matmul.
 struct MatmulGroupParams {
-    const float* input = nullptr;  // [num_rows, num_inputs]
+    const float* input = nullptr;        // [num_rows, num_inputs]
+    const float* norm_weight = nullptr;  // [num_inputs], or none
+    float norm_epsilon = 1e-5f;
+    float* normed = nullptr;  // [num_rows, num_inputs], scratch with norm_weight; may be the input
     MatmulPart parts[kMatmulMaxParts];
     int num_parts = 0;  // from 1
     int num_rows = 0;
@@ -76,6 +85,25 @@ constexpr MatmulParams matmulOfPart(const MatmulGroupParams& group, int index) {
     params.num_rows = group.num_rows;
     params.num_inputs = group.num_inputs;
     params.num_outputs = part.num_outputs;
+    return params;
+}
+
+// The norm of the rows, where it is made apart; the products are then of `normed`.
+constexpr RmsNormParams rmsNormOfGroup(const MatmulGroupParams& group) {
+    RmsNormParams params;
+    params.input = group.input;
+    params.weight = group.norm_weight;
+    params.output = group.normed;
+    params.num_rows = group.num_rows;
+    params.dim = group.num_inputs;
+    params.epsilon = group.norm_epsilon;
+    return params;
+}
+
+constexpr MatmulGroupParams groupOfNormed(const MatmulGroupParams& group) {
+    MatmulGroupParams params = group;
+    params.input = group.normed;
+    params.norm_weight = nullptr;
     return params;
 }
 

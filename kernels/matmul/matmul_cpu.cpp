@@ -94,6 +94,10 @@ void matmulCpu(const MatmulParams& p, ExecutionContext& context) {
 }
 
 void matmulGroupCpu(const MatmulGroupParams& p, ExecutionContext& context) {
+    if (p.norm_weight != nullptr) {
+        rmsNormCpu(rmsNormOfGroup(p), context);
+        return matmulGroupCpu(groupOfNormed(p), context);
+    }
     for (int i = 0; i < p.num_parts; ++i) matmulCpu(matmulOfPart(p, i), context);
     if (p.silu_mul) siluMulCpu(siluMulOfGroup(p), context);
 }

@@ -86,7 +86,8 @@ bool multiplyWithCublas(const MatmulParams& params, void* stream) {
     const size_t half_bytes =
         split ? aligned(rows * static_cast<size_t>(params.num_inputs) * 2) : 0;
     const size_t scale_bytes = split ? aligned(rows * 4) : 0;
-    const Scratch scratch(sum_bytes + 2 * half_bytes + scale_bytes, cuda_stream);
+    const Scratch scratch(sum_bytes + 2 * half_bytes + scale_bytes + kCublasWorkspaceBytes,
+                          cuda_stream);
     if (scratch.memory() == nullptr) return false;
 
     CublasProduct product{};
@@ -100,6 +101,8 @@ bool multiplyWithCublas(const MatmulParams& params, void* stream) {
     product.high = params.input;
     product.sums = reinterpret_cast<float*>(scratch.memory());
     product.stream = stream;
+    product.workspace = scratch.memory() + sum_bytes + 2 * half_bytes + scale_bytes;
+    product.workspace_bytes = kCublasWorkspaceBytes;
     float* scales = nullptr;
     if (split) {
         MatmulSplitParams parts;
@@ -137,6 +140,11 @@ void matmulGroupCuda(const MatmulGroupParams& params, ExecutionContext& context)
     const bool done = launchMatmulGroup(params, context.stream);
     checkLaunch("matmul kernels");
     if (done) return;
+    if (params.norm_weight != nullptr) {
+        launchRmsNorm(rmsNormOfGroup(params), context.stream);
+        checkLaunch("rmsNormKernel");
+        return matmulGroupCuda(groupOfNormed(params), context);
+    }
     for (int i = 0; i < params.num_parts; ++i) matmulCuda(matmulOfPart(params, i), context);
     if (!params.silu_mul) return;
     launchSiluMul(siluMulOfGroup(params), context.stream);

@@ -21,6 +21,13 @@
 //            keeps the others, so 32 sums cost 31 shuffles and not 160
 //   Shared memory, static: 4 warps x kRows x kOutputs floats, 512 bytes at most.
 //
+//   kNorm    The row is normalised on the way (rms_norm_kernel.cuh is one launch and one wait
+//            more): every thread block sees the whole row, so each adds its squares itself.
+//
+//   Early launch: the weights of a thread's first units are asked for before the predecessors have
+//   ended. For rows of 2,048 values in 16 bits these are all it will need, so most of such a matrix
+//   is on its way, or there, when the inputs are.
+//
 //   Why so: each weight is read once, by neighbouring lanes, with 32 to 64 bytes in flight per
 //   thread: 132 multiprocessors with 1,024 threads each have then 4 to 8 MB under way, more than
 //   4.8 TB/s times the latency of some 700 ns. All four warps share the outputs, so that even 1,024
@@ -46,6 +53,7 @@
 
 #include "kernels/launch_check.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/rms_norm/rms_norm_kernel.cuh"
 #include "kernels/silu_mul/silu_mul_kernel.cuh"
 #include "kernels/simt/simt.h"
 #include "kernels/stored_values.cuh"
@@ -60,6 +68,8 @@ constexpr int kMatmulTiledThreads = 256;
 // What matmulFewKernel works out: products of the same rows, with matrices of one type.
 struct MatmulFewParams {
     const float* input;
+    const float* norm_weight;  // or none
+    float norm_epsilon;
     MatmulPart parts[kMatmulMaxParts];
     // Thread blocks before each part, in groups of outputs; INT_MAX: there is no such part.
     int first_group[kMatmulMaxParts];
@@ -83,6 +93,29 @@ KVLAB_HOST_DEVICE constexpr int fewOutputs() {
 template <TensorType kType, int kRows>
 KVLAB_HOST_DEVICE constexpr int fewUnits() {
     return kRows == 1 && kType != TensorType::kQ4_K ? 2 : 1;
+}
+
+// Thread blocks of a multiprocessor that the registers must allow; 0: as the compiler likes. Left
+// alone it spills a few bytes of several rows' sums to fit in one more.
+template <TensorType kType, int kRows, bool kWhole>
+constexpr int fewThreadBlocks() {
+    if (!kWhole) return 0;
+    if (kType == TensorType::kQ4_K) return kRows == 1 ? 5 : 0;
+    if (kRows == 1 && (kType == TensorType::kQ8_0 || kType == TensorType::kQ6_K)) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+        return 8;  // all the threads that Turing has room for
+#else
+        return 10;
+#endif
+    }
+    return kRows == 1 ? 8 : kRows == 2 ? 5 : kRows == 4 ? 4 : 3;
+}
+
+// Whether a thread asks for weights before the kernel's predecessors have ended, and for the next
+// ones before it has multiplied. Four units of Q4_K and the sums of four rows leave no registers.
+template <TensorType kType, int kRows, bool kWhole>
+KVLAB_HOST_DEVICE constexpr bool fewAhead() {
+    return kWhole && (kType != TensorType::kQ4_K || kRows <= 2);
 }
 
 template <TensorType kType>
@@ -143,9 +176,12 @@ __device__ __forceinline__ void store(
 
 }  // namespace matmul_detail
 
-template <TensorType kType, int kRows, bool kWhole>
-__global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulFewParams params) {
+template <TensorType kType, int kRows, bool kWhole, bool kNorm = false>
+__global__ void __launch_bounds__(kMatmulFewThreads,
+                                  (matmul_detail::fewThreadBlocks<kType, kRows, kWhole>()))
+    matmulFewKernel(MatmulFewParams params) {
     using namespace matmul_detail;
+    static_assert(!kNorm || (kRows == 1 && kWhole));
     constexpr int kOutputs = fewOutputs<kType, kRows>();
     constexpr int kUnits = fewUnits<kType, kRows>();
     constexpr int kPieces = fewPieces<kType>();
@@ -168,11 +204,12 @@ __global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulFewPa
     const int first_output = (group - params.first_group[index]) * num_own;
 
     // What is past the end repeats the last row or output and is not stored.
-    const float* inputs[kRows];
+    const float* const input = params.input + static_cast<int64_t>(first_row) * num_inputs;
+    int row_offsets[kRows];  // of at most 8 rows, in 32 bits: half the registers of addresses
     KVLAB_UNROLL
     for (int r = 0; r < kRows; ++r) {
-        const int row = first_row + r < params.num_rows ? first_row + r : params.num_rows - 1;
-        inputs[r] = params.input + static_cast<int64_t>(row) * num_inputs;
+        row_offsets[r] =
+            (first_row + r < params.num_rows ? r : params.num_rows - 1 - first_row) * num_inputs;
     }
     const uint8_t* weights[kOutputs];
     KVLAB_UNROLL
@@ -187,11 +224,11 @@ __global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulFewPa
     float sums[kSums];  // [kRows][kOutputs]
     KVLAB_UNROLL
     for (int i = 0; i < kSums; ++i) sums[i] = 0.f;
+    float squares = 0.f;
 
     const int num_units = (num_inputs + kPieces * kPieceValues - 1) / (kPieces * kPieceValues);
-    for (int base = static_cast<int>(threadIdx.x); base < num_units;
-         base += kUnits * kMatmulFewThreads) {
-        Unit units[kUnits][kOutputs];
+    Unit units[kUnits][kOutputs];
+    const auto load = [&](int base) {
         KVLAB_UNROLL
         for (int u = 0; u < kUnits; ++u) {
             // A unit past the end is read again instead, and not used.
@@ -201,6 +238,14 @@ __global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulFewPa
                 units[u][o].load(weights[o], unit < num_units ? unit : base, num_inputs);
             }
         }
+    };
+    constexpr bool kAhead = fewAhead<kType, kRows, kWhole>();
+    constexpr bool kNextBeforeSums = kAhead && kRows == 4 && !isQuantised(kType);
+    int base = static_cast<int>(threadIdx.x);
+    if (kAhead && base < num_units) load(base);
+    waitForPredecessors();
+    while (base < num_units) {
+        if (!kAhead) load(base);
         KVLAB_UNROLL
         for (int u = 0; u < kUnits; ++u) {
             const int unit = base + u * kMatmulFewThreads;
@@ -211,10 +256,24 @@ __global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulFewPa
                 KVLAB_UNROLL
                 for (int o = 0; o < kOutputs; ++o) units[u][o].widen(piece, widened[o]);
                 const int first = Unit::firstValue(unit, piece);
+                if constexpr (kNextBeforeSums) {
+                    if (base + kMatmulFewThreads < num_units) load(base + kMatmulFewThreads);
+                }
                 KVLAB_UNROLL
                 for (int r = 0; r < kRows; ++r) {
                     float values[kPieceValues];
-                    loadInputs<Unit::kDistance, kWhole>(inputs[r], first, num_inputs, values);
+                    loadInputs<Unit::kDistance, kWhole>(input + row_offsets[r], first, num_inputs,
+                                                        values);
+                    if constexpr (kNorm) {
+                        float factors[kPieceValues];
+                        loadInputs<Unit::kDistance, kWhole>(params.norm_weight, first, num_inputs,
+                                                            factors);
+                        KVLAB_UNROLL
+                        for (int i = 0; i < kPieceValues; ++i) {
+                            squares += values[i] * values[i];
+                            values[i] *= factors[i];
+                        }
+                    }
                     KVLAB_UNROLL
                     for (int o = 0; o < kOutputs; ++o) {
                         KVLAB_UNROLL
@@ -225,6 +284,8 @@ __global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulFewPa
                 }
             }
         }
+        base += kUnits * kMatmulFewThreads;
+        if (kAhead && !kNextBeforeSums && base < num_units) load(base);
     }
 
     // Afterwards lane l has, in sums[0], its warp's sum number l / (32 / kSums).
@@ -236,6 +297,16 @@ __global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulFewPa
     if (lane % kLanesOfSum == 0) {
         warp_sums[static_cast<int>(threadIdx.x) / 32 * kSums + lane / kLanesOfSum] = sums[0];
     }
+    float* warp_squares = nullptr;
+    if constexpr (kNorm) {
+        KVLAB_SHARED(float, shared_squares, kWarps);
+        warp_squares = shared_squares;
+        KVLAB_UNROLL
+        for (int offset = 16; offset > 0; offset /= 2) {
+            squares += __shfl_xor_sync(0xffffffffu, squares, offset);
+        }
+        if (lane == 0) warp_squares[static_cast<int>(threadIdx.x) / 32] = squares;
+    }
     __syncthreads();
     const int i = static_cast<int>(threadIdx.x);
     if (i < kSums) {
@@ -243,13 +314,22 @@ __global__ void __launch_bounds__(kMatmulFewThreads) matmulFewKernel(MatmulFewPa
         const int own = i % kOutputs;
         const int output = first_output + own;
         if (row < params.num_rows && own < num_own && output < part.num_outputs) {
+            float factor = 1.f;
+            if constexpr (kNorm) {
+                float total = 0.f;
+                KVLAB_UNROLL
+                for (int w = 0; w < kWarps; ++w) total += warp_squares[w];
+                factor = 1.f / sqrtf(total / static_cast<float>(num_inputs) + params.norm_epsilon);
+            }
             float sum = 0.f;
             KVLAB_UNROLL
             for (int w = 0; w < kWarps; ++w) sum += warp_sums[w * kSums + i];
+            if constexpr (kNorm) sum *= factor;
             if (params.silu_mul) {
                 float up = 0.f;
                 KVLAB_UNROLL
                 for (int w = 0; w < kWarps; ++w) up += warp_sums[w * kSums + i + num_own];
+                if constexpr (kNorm) up *= factor;
                 sum = silu(sum) * up;
             }
             store(part, params.accumulate, row, output, sum);
@@ -265,6 +345,7 @@ __global__ void __launch_bounds__(kMatmulTiledThreads, 3) matmulTiledKernel(Matm
     constexpr int kPieces = kMatmulTiledThreads / kMatmulTile;  // of a row in one step
     constexpr int kStep = kPieces * kPieceValues;
     constexpr int kStride = kMatmulTile + 4;  // floats from one k to the next
+    waitForPredecessors();
     KVLAB_SHARED(Four, weight_tile, kStep * kStride / 4);
     KVLAB_SHARED(Four, input_tile, kStep * kStride / 4);
     float* const weight_values = reinterpret_cast<float*>(weight_tile);
@@ -373,7 +454,7 @@ bool isWhole(const float* input, int num_inputs, const void* weight) {
 }
 
 // Lays out the parts for the kernel's number of outputs.
-template <TensorType kType, int kRows, bool kWhole>
+template <TensorType kType, int kRows, bool kWhole, bool kNorm = false>
 void launchFew(MatmulFewParams params, int num_parts, void* stream) {
     constexpr int kOutputs = fewOutputs<kType, kRows>();
     const int num_own = params.silu_mul ? kOutputs / 2 : kOutputs;
@@ -385,9 +466,10 @@ void launchFew(MatmulFewParams params, int num_parts, void* stream) {
         if (is_there) num_groups += (int64_t{params.parts[i].num_outputs} + num_own - 1) / num_own;
         require(num_row_groups * num_groups <= 0x7fffffff, "the product is too large");
     }
-    KVLAB_LAUNCH((matmulFewKernel<kType, kRows, kWhole>),
-                 static_cast<unsigned>(num_row_groups * num_groups), kMatmulFewThreads, 0, stream,
-                 params);
+    require(int64_t{kRows} * params.num_inputs <= 0x7fffffff, "the rows are too long");
+    KVLAB_LAUNCH_EARLY((matmulFewKernel<kType, kRows, kWhole, kNorm>),
+                       static_cast<unsigned>(num_row_groups * num_groups), kMatmulFewThreads, 0,
+                       stream, params);
 }
 
 template <TensorType kType>
@@ -396,7 +478,9 @@ void launchFewOfType(const MatmulFewParams& params, int num_parts, void* stream)
     for (int i = 0; i < num_parts; ++i) {
         whole = isWhole<kType>(params.input, params.num_inputs, params.parts[i].weight) && whole;
     }
-    if (!whole) {
+    if (params.norm_weight != nullptr) {
+        launchFew<kType, 1, true, true>(params, num_parts, stream);  // normsOnTheWay
+    } else if (!whole) {
         if constexpr (readsWide<kType>()) launchFew<kType, 8, false>(params, num_parts, stream);
     } else if (params.num_rows == 1) {
         launchFew<kType, 1, true>(params, num_parts, stream);
@@ -416,11 +500,11 @@ void launchTiledOfType(const MatmulParams& params, void* stream) {
     const dim3 grid(static_cast<unsigned>((params.num_outputs + kMatmulTile - 1) / kMatmulTile),
                     static_cast<unsigned>(grid_y));
     if (isWhole<kType>(params.input, params.num_inputs, params.weight)) {
-        KVLAB_LAUNCH((matmulTiledKernel<kType, true>), grid, kMatmulTiledThreads, 0, stream,
-                     params);
+        KVLAB_LAUNCH_EARLY((matmulTiledKernel<kType, true>), grid, kMatmulTiledThreads, 0, stream,
+                           params);
     } else if constexpr (readsWide<kType>()) {
-        KVLAB_LAUNCH((matmulTiledKernel<kType, false>), grid, kMatmulTiledThreads, 0, stream,
-                     params);
+        KVLAB_LAUNCH_EARLY((matmulTiledKernel<kType, false>), grid, kMatmulTiledThreads, 0, stream,
+                           params);
     }
 }
 
@@ -471,6 +555,18 @@ inline void checkShapes(const MatmulGroupParams& params) {
             (params.num_parts == 2 && params.parts[0].num_outputs == params.parts[1].num_outputs &&
              params.parts[0].bias == nullptr && params.parts[1].bias == nullptr),
         "silu_mul wants two parts with as many outputs and no biases");
+    require(params.norm_weight == nullptr || params.num_rows == 0 || params.normed != nullptr,
+            "a norm wants room for the normalised rows");
+}
+
+// One row, and all of it read in whole pieces.
+inline bool normsOnTheWay(const MatmulGroupParams& params) {
+    bool whole = params.num_rows == 1 && params.num_inputs % kPieceValues == 0 &&
+                 isAligned(params.input, 16) && isAligned(params.norm_weight, 16);
+    for (int i = 0; i < params.num_parts; ++i) {
+        whole = whole && isAligned(params.parts[i].weight, 16);
+    }
+    return whole;
 }
 
 }  // namespace matmul_detail
@@ -492,9 +588,15 @@ inline bool launchMatmulGroup(const MatmulGroupParams& params, void* stream) {
     if (params.num_rows == 0) return true;
     const bool is_split = params.silu_mul && params.parts[0].type != params.parts[1].type;
     if (params.num_rows > kMatmulFewRows || is_split) return false;
+    if (params.norm_weight != nullptr && !normsOnTheWay(params)) {
+        launchRmsNorm(rmsNormOfGroup(params), stream);
+        return launchMatmulGroup(groupOfNormed(params), stream);
+    }
     for (int begin = 0, end = 0; begin < params.num_parts; begin = end) {
         MatmulFewParams few{};
         few.input = params.input;
+        few.norm_weight = params.norm_weight;
+        few.norm_epsilon = params.norm_epsilon;
         few.num_rows = params.num_rows;
         few.num_inputs = params.num_inputs;
         few.silu_mul = params.silu_mul;

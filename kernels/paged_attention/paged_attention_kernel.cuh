@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(kAttentionThreads,
     KVLAB_SHARED(float, team_max, kVectors* kNumTeams);
     KVLAB_SHARED(float, team_sum, kVectors* kNumTeams);
 
+    waitForPredecessors();
     KVLAB_NOTE_IF(threadIdx.x + blockIdx.x + blockIdx.y + blockIdx.z == 0, kNoteLaunch,
                   task.first_row, task.num_rows, task.rows_per_tile, task.num_slices,
                   task.num_splits);
@@ -236,6 +237,7 @@ __global__ void __launch_bounds__(kAttentionThreads,
 
 // Joins the parts of split contexts: grid x row, grid y head; a thread has every 128th value.
 __global__ void __launch_bounds__(kAttentionThreads) mergePartsKernel(AttentionTask task) {
+    waitForPredecessors();
     const int64_t own = static_cast<int64_t>(blockIdx.x) * task.num_heads + blockIdx.y;
     const int64_t item = own + static_cast<int64_t>(task.first_row) * task.num_heads;
     for (int d = static_cast<int>(threadIdx.x); d < task.head_dim; d += kAttentionThreads) {

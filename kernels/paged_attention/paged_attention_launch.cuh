@@ -27,8 +27,8 @@ namespace paged_attention_detail {
 // `stream` is a cudaStream_t.
 template <typename T, int kTeam, int kVectors, bool kWhole, bool kPaged, bool kShared>
 void launchFma(const AttentionTask& task, dim3 grid, void* stream) {
-    KVLAB_LAUNCH((pagedAttentionKernel<T, kTeam, kVectors, kWhole, kPaged, kShared>), grid,
-                 kAttentionThreads, 0, stream, task);
+    KVLAB_LAUNCH_EARLY((pagedAttentionKernel<T, kTeam, kVectors, kWhole, kPaged, kShared>), grid,
+                       kAttentionThreads, 0, stream, task);
 }
 
 template <typename T, int kTeam, bool kPaged>
@@ -50,20 +50,21 @@ void launchMma(
     const AttentionTask& task, const AttentionPlan& plan, bool is_shared, dim3 grid, void* stream) {
     if constexpr (kPaged) {
         if (is_shared) {
-            KVLAB_LAUNCH((pagedAttentionMmaKernel<T, kDim, (kDim <= 128 ? 2 : 1), true, true>),
-                         grid, kAttentionThreads, 0, stream, task);
+            KVLAB_LAUNCH_EARLY(
+                (pagedAttentionMmaKernel<T, kDim, (kDim <= 128 ? 2 : 1), true, true>), grid,
+                kAttentionThreads, 0, stream, task);
             return;
         }
     }
     if constexpr (kDim <= 128) {
         if (plan.vectors_per_tile == 16) {
-            KVLAB_LAUNCH((pagedAttentionMmaKernel<T, kDim, 2, kPaged, false>), grid,
-                         kAttentionThreads, 0, stream, task);
+            KVLAB_LAUNCH_EARLY((pagedAttentionMmaKernel<T, kDim, 2, kPaged, false>), grid,
+                               kAttentionThreads, 0, stream, task);
             return;
         }
     }
-    KVLAB_LAUNCH((pagedAttentionMmaKernel<T, kDim, 1, kPaged, false>), grid, kAttentionThreads, 0,
-                 stream, task);
+    KVLAB_LAUNCH_EARLY((pagedAttentionMmaKernel<T, kDim, 1, kPaged, false>), grid,
+                       kAttentionThreads, 0, stream, task);
 }
 
 // The launch configuration of one region.
@@ -258,7 +259,7 @@ void launchCall(Call& call,
     if (plan.num_splits > 1) {
         const dim3 grid(static_cast<unsigned>(region.num_rows),
                         static_cast<unsigned>(task.num_heads));
-        KVLAB_LAUNCH(mergePartsKernel, grid, kAttentionThreads, 0, stream, task);
+        KVLAB_LAUNCH_EARLY(mergePartsKernel, grid, kAttentionThreads, 0, stream, task);
     }
 }
 

@@ -161,6 +161,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim* kTiles <= 128 ? 3 : 2
     Words* const queries = shared_words + (kShared ? warp * kQueryWords : 0);
     float* const powers = shared_powers + (kShared ? warp * kVectors : 0);
 
+    waitForPredecessors();
     KVLAB_NOTE_IF(threadIdx.x + blockIdx.x + blockIdx.y + blockIdx.z == 0, kNoteLaunch,
                   task.first_row, task.num_rows,
                   task.rows_per_tile * (kShared ? kAttentionWarps : 1), task.num_slices,

@@ -31,6 +31,7 @@ constexpr int kRmsNormMaxThreads = 512;
 
 template <bool kWhole>
 __global__ void __launch_bounds__(kRmsNormMaxThreads) rmsNormKernel(RmsNormParams params) {
+    waitForPredecessors();
     constexpr int kValues = kWhole ? 4 : 1;
     using Values = Chunk<float, 4>;
     KVLAB_SHARED(float, warp_sums, 32);
@@ -91,11 +92,11 @@ inline void launchRmsNorm(const RmsNormParams& params, void* stream) {
     const int num_threads =
         loads >= kRmsNormMaxThreads ? kRmsNormMaxThreads : (loads + 31) / 32 * 32;
     if (whole) {
-        KVLAB_LAUNCH(rmsNormKernel<true>, static_cast<unsigned>(params.num_rows),
-                     static_cast<unsigned>(num_threads), 0, stream, params);
+        KVLAB_LAUNCH_EARLY(rmsNormKernel<true>, static_cast<unsigned>(params.num_rows),
+                           static_cast<unsigned>(num_threads), 0, stream, params);
     } else {
-        KVLAB_LAUNCH(rmsNormKernel<false>, static_cast<unsigned>(params.num_rows),
-                     static_cast<unsigned>(num_threads), 0, stream, params);
+        KVLAB_LAUNCH_EARLY(rmsNormKernel<false>, static_cast<unsigned>(params.num_rows),
+                           static_cast<unsigned>(num_threads), 0, stream, params);
     }
 }
 

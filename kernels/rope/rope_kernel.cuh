@@ -45,6 +45,7 @@ struct RopeFrequencies {
 template <RopeStyle kStyle>
 __global__ void __launch_bounds__(kRopeThreads)
     ropeKernel(RopeParams params, RopeFrequencies frequencies) {
+    waitForPredecessors();
     const int num_pairs = params.rope_dim / 2;
     const int at = static_cast<int>(blockIdx.y) * kRopeThreads + static_cast<int>(threadIdx.x);
     if (at >= num_pairs * (params.num_heads + params.num_more_heads)) return;
@@ -102,11 +103,11 @@ inline void launchRope(const RopeParams& params, void* stream) {
     const dim3 grid(static_cast<unsigned>(params.num_tokens),
                     static_cast<unsigned>(num_thread_blocks));
     if (params.style == RopeStyle::kHalfSplit) {
-        KVLAB_LAUNCH(ropeKernel<RopeStyle::kHalfSplit>, grid, kRopeThreads, 0, stream, params,
-                     frequencies);
+        KVLAB_LAUNCH_EARLY(ropeKernel<RopeStyle::kHalfSplit>, grid, kRopeThreads, 0, stream, params,
+                           frequencies);
     } else {
-        KVLAB_LAUNCH(ropeKernel<RopeStyle::kInterleaved>, grid, kRopeThreads, 0, stream, params,
-                     frequencies);
+        KVLAB_LAUNCH_EARLY(ropeKernel<RopeStyle::kInterleaved>, grid, kRopeThreads, 0, stream,
+                           params, frequencies);
     }
 }
 

@@ -34,6 +34,7 @@ __device__ __forceinline__ float silu(float gate) { return gate / (1.f + expf(-g
 
 template <int kValues>
 __global__ void __launch_bounds__(kSiluMulThreads) siluMulKernel(SiluMulParams params) {
+    waitForPredecessors();
     using Values = Chunk<float, 4>;
     const int64_t thread = static_cast<int64_t>(blockIdx.x) * kSiluMulThreads + threadIdx.x;
     const int64_t step = static_cast<int64_t>(gridDim.x) * kSiluMulThreads * kValues;
@@ -69,9 +70,9 @@ inline void launchSiluMul(const SiluMulParams& params, void* stream) {
     const auto grid =
         static_cast<unsigned>(needed < kSiluMulMaxThreadBlocks ? needed : kSiluMulMaxThreadBlocks);
     if (whole) {
-        KVLAB_LAUNCH(siluMulKernel<4>, grid, kSiluMulThreads, 0, stream, params);
+        KVLAB_LAUNCH_EARLY(siluMulKernel<4>, grid, kSiluMulThreads, 0, stream, params);
     } else {
-        KVLAB_LAUNCH(siluMulKernel<1>, grid, kSiluMulThreads, 0, stream, params);
+        KVLAB_LAUNCH_EARLY(siluMulKernel<1>, grid, kSiluMulThreads, 0, stream, params);
     }
 }
 

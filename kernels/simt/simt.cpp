@@ -182,6 +182,8 @@ class Launch {
            dim3 thread_block,
            size_t shared_bytes,
            const std::function<void()>& thread,
+           bool is_early,
+           const Predecessor* predecessor,
            const Settings& settings);
     ~Launch();
     Launch(const Launch&) = delete;
@@ -190,6 +192,7 @@ class Launch {
     // Takes thread blocks until there are none left or one has failed.
     void run(Progress& progress);
     void syncThreadBlock(CallSite site);
+    void waitForPredecessors(CallSite site);
     uint64_t meetWarp(WarpOperation operation,
                       uint32_t mask,
                       uint64_t value,
@@ -206,6 +209,7 @@ class Launch {
         uint3 index;
         int rank = 0;  // place in the order of running
         ThreadState state = ThreadState::kReady;
+        bool has_waited = false;  // for the kernel's predecessors
         // What it waits for.
         CallSite site{};
         WarpOperation operation = WarpOperation::kSync;
@@ -241,6 +245,8 @@ class Launch {
     const dim3 thread_block_;
     const size_t dynamic_shared_bytes_;
     const std::function<void()>& thread_;
+    const bool is_early_;
+    const Predecessor* const predecessor_;  // of an early launch, or none
     const Settings settings_;
     const int num_threads_;
 
@@ -255,6 +261,7 @@ class Launch {
     int num_at_barrier_ = 0;
     int num_done_ = 0;
     uint64_t random_ = 0;
+    bool is_hidden_ = false;  // what the predecessor writes
     bool abandoning_ = false;
     std::exception_ptr error_;
     SharedMemory shared_;
@@ -278,6 +285,7 @@ class Launch {
 
 constinit thread_local Launch* current_launch = nullptr;
 constinit thread_local Settings current_settings{};
+constinit thread_local const Predecessor* current_predecessor = nullptr;
 constinit thread_local std::vector<LaunchRecord>* current_recorder = nullptr;
 
 Launch::Launch(const char* kernel_name,
@@ -285,12 +293,16 @@ Launch::Launch(const char* kernel_name,
                dim3 thread_block,
                size_t shared_bytes,
                const std::function<void()>& thread,
+               bool is_early,
+               const Predecessor* predecessor,
                const Settings& settings)
     : kernel_name_(kernel_name),
       grid_(grid),
       thread_block_(thread_block),
       dynamic_shared_bytes_(shared_bytes),
       thread_(thread),
+      is_early_(is_early),
+      predecessor_(predecessor),
       settings_(settings),
       num_threads_(static_cast<int>(thread_block.x * thread_block.y * thread_block.z)),
       threads_(static_cast<size_t>(num_threads_)),
@@ -352,8 +364,13 @@ void Launch::runThreadBlock(uint3 index) {
     num_at_barrier_ = 0;
     num_done_ = 0;
     shared_.beginThreadBlock(dynamic_shared_bytes_);
+    if (predecessor_ != nullptr) {
+        predecessor_->hide();
+        is_hidden_ = true;
+    }
     orderThreads();
     for (size_t i = 0; i < threads_.size(); ++i) {
+        threads_[i].has_waited = false;
         threads_[i].fiber.prepare(stacks_[i], &Launch::threadEntry, &threads_[i]);
         makeReady(threads_[i]);
     }
@@ -443,7 +460,13 @@ void Launch::threadEntry(void* argument) {
     Launch& launch = *self.launch;
     KVLAB_TSAN_ACQUIRE(&launch.begin_order_);
     try {
-        if (!launch.abandoning_) launch.thread_();
+        if (!launch.abandoning_) {
+            launch.thread_();
+            if (launch.is_early_ && !self.has_waited) {
+                launch.fail("thread " + std::to_string(launch.threadId(self)) +
+                            " ended without waitForPredecessors, in an early launch");
+            }
+        }
     } catch (const Abandoned&) {
     } catch (...) {
         if (launch.error_ == nullptr) launch.error_ = std::current_exception();
@@ -493,6 +516,17 @@ void Launch::syncThreadBlock(CallSite site) {
     }
     wait(self);
     KVLAB_TSAN_ACQUIRE(&order);
+}
+
+// Not a barrier on a GPU, and so no barrier for ThreadSanitizer either, unless someone hides
+// memory.
+void Launch::waitForPredecessors(CallSite site) {
+    running_->has_waited = true;
+    if (predecessor_ == nullptr) return;
+    syncThreadBlock(site);
+    if (!is_hidden_) return;
+    is_hidden_ = false;
+    predecessor_->show();
 }
 
 uint64_t Launch::meetWarp(WarpOperation operation,
@@ -660,11 +694,19 @@ ScopedSettings::ScopedSettings(const Settings& settings) : previous_(current_set
 
 ScopedSettings::~ScopedSettings() { current_settings = previous_; }
 
+ScopedPredecessor::ScopedPredecessor(const Predecessor* predecessor)
+    : previous_(current_predecessor) {
+    current_predecessor = predecessor;
+}
+
+ScopedPredecessor::~ScopedPredecessor() { current_predecessor = previous_; }
+
 void launch(const char* kernel_name,
             dim3 grid,
             dim3 thread_block,
             size_t shared_bytes,
-            const std::function<void()>& thread) {
+            const std::function<void()>& thread,
+            bool is_early) {
     const auto refuse = [&](const std::string& why) {
         throw LaunchError("kernel " + std::string(kernel_name) + ": " + why);
     };
@@ -695,13 +737,19 @@ void launch(const char* kernel_name,
         progress.record->thread_block = thread_block;
         progress.record->notes.resize(progress.num_thread_blocks);
     }
+    const Predecessor* const predecessor = is_early ? current_predecessor : nullptr;
     const auto run = [&, settings = current_settings] {
-        Launch(kernel_name, grid, thread_block, shared_bytes, thread, settings).run(progress);
+        Launch(kernel_name, grid, thread_block, shared_bytes, thread, is_early, predecessor,
+               settings)
+            .run(progress);
     };
     std::vector<std::thread> helpers;
     const uint64_t num_os_threads =
-        std::min<uint64_t>(progress.num_thread_blocks,
-                           static_cast<uint64_t>(std::max(current_settings.num_os_threads, 1)));
+        predecessor != nullptr
+            ? 1
+            : std::min<uint64_t>(
+                  progress.num_thread_blocks,
+                  static_cast<uint64_t>(std::max(current_settings.num_os_threads, 1)));
     try {
         while (helpers.size() + 1 < num_os_threads) {
             helpers.emplace_back([&] {
@@ -721,6 +769,10 @@ void launch(const char* kernel_name,
 }
 
 void syncThreadBlock(CallSite site) { currentLaunch("__syncthreads").syncThreadBlock(site); }
+
+void waitForPredecessors(CallSite site) {
+    currentLaunch("waitForPredecessors").waitForPredecessors(site);
+}
 
 uint64_t meetWarp(WarpOperation operation,
                   uint32_t mask,

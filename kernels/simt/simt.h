@@ -13,6 +13,12 @@
 //                          kernel<64><<<grid, thread_block, shared_bytes, stream>>>(argument);
 //   KVLAB_UNROLL                           #pragma unroll
 //   KVLAB_NOTE_IF(condition, kind, …)      nothing; here a note for whoever records the launch
+//   KVLAB_LAUNCH_EARLY(…)  as KVLAB_LAUNCH, for a kernel all of whose threads, before they return,
+//                          call waitForPredecessors(): on Hopper and later it may start while its
+//                          predecessors on the stream still run (programmatic dependent launch,
+//                          CUDA C++ Programming Guide). Until that call a kernel reads only what no
+//                          kernel on the stream writes, weights, and writes nothing. All threads
+//                          of a thread block call it at one place.
 // It may use threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, __shfl_sync,
 // __shfl_up_sync, __shfl_down_sync, __shfl_xor_sync, __ballot_sync, __any_sync, __all_sync,
 // atomicAdd, __ldg, __byte_perm, __uint_as_float, rsqrtf, sincospif and the functions of <cmath>.
@@ -34,6 +40,50 @@
     kernel<<<(grid), (thread_block), (shared_bytes), static_cast<cudaStream_t>(stream)>>>( \
         __VA_ARGS__)
 #define KVLAB_NOTE_IF(condition, ...) static_cast<void>(0)
+#define KVLAB_LAUNCH_EARLY(kernel, grid, thread_block, shared_bytes, stream, ...) \
+    ::kvlab::launchEarly(kernel, (grid), (thread_block), (shared_bytes),          \
+                         static_cast<cudaStream_t>(stream) __VA_OPT__(, ) __VA_ARGS__)
+
+namespace kvlab {
+
+// Lets the successor start where it finds room, which it does once all thread blocks have come
+// here or ended; then waits until all predecessors have ended and what they wrote is visible.
+__device__ __forceinline__ void waitForPredecessors() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Code of an older architecture, PTX for it on a new GPU too, does not wait and so must not start
+// early. All kernels of the plugin are built for the same architectures. What fails is left for
+// cudaGetLastError, as by <<<>>>.
+template <typename... Parameters, typename... Arguments>
+void launchEarly(void (*kernel)(Parameters...),
+                 dim3 grid,
+                 dim3 thread_block,
+                 size_t shared_bytes,
+                 cudaStream_t stream,
+                 Arguments&&... arguments) {
+    static const bool waits = [kernel] {
+        cudaFuncAttributes attributes;
+        return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
+               attributes.ptxVersion >= 90;
+    }();
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = thread_block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = waits ? 1 : 0;
+    static_cast<void>(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
+}
+
+}  // namespace kvlab
 
 #else
 
@@ -127,6 +177,26 @@ class ScopedRecorder {
     std::vector<LaunchRecord>* previous_;
 };
 
+// What stands for the predecessors of an early launch: `hide` is called before each thread block
+// begins and takes away what they write, `show` when all its threads wait, and brings it.
+struct Predecessor {
+    std::function<void()> hide;
+    std::function<void()> show;
+};
+
+// For the early launches of this OS thread during the object's life, which then run their thread
+// blocks one after the other.
+class ScopedPredecessor {
+  public:
+    explicit ScopedPredecessor(const Predecessor* predecessor);
+    ~ScopedPredecessor();
+    ScopedPredecessor(const ScopedPredecessor&) = delete;
+    ScopedPredecessor& operator=(const ScopedPredecessor&) = delete;
+
+  private:
+    const Predecessor* previous_;
+};
+
 // A launch that cannot be, or threads that cannot meet. The message names kernel, thread block,
 // counts.
 class LaunchError : public std::runtime_error {
@@ -137,23 +207,27 @@ class LaunchError : public std::runtime_error {
 // Runs `thread` for every thread of every thread block and returns when all have ended. Throws
 // LaunchError, or what a thread threw; the remaining threads are then unwound and the launch is
 // over. With several OS threads the first thread block (x, then y, then z) that failed is reported;
-// later ones may have run.
+// later ones may have run. is_early: a thread that ends without waitForPredecessors() is a failure.
 void launch(const char* kernel_name,
             dim3 grid,
             dim3 thread_block,
             size_t shared_bytes,
-            const std::function<void()>& thread);
+            const std::function<void()>& thread,
+            bool is_early = false);
 
 // By value and evaluated once, as CUDA passes them.
 template <typename... Parameters, typename... Arguments>
-void launchKernel(const char* kernel_name,
+void launchKernel(bool is_early,
+                  const char* kernel_name,
                   void (*kernel)(Parameters...),
                   dim3 grid,
                   dim3 thread_block,
                   size_t shared_bytes,
                   Arguments&&... arguments) {
     const std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
-    launch(kernel_name, grid, thread_block, shared_bytes, [&] { std::apply(kernel, values); });
+    launch(
+        kernel_name, grid, thread_block, shared_bytes, [&] { std::apply(kernel, values); },
+        is_early);
 }
 
 // --- what the dialect below is made of
@@ -186,6 +260,7 @@ void addNote(int kind, Values... values) {
 }
 
 void syncThreadBlock(CallSite site);
+void waitForPredecessors(CallSite site);
 // Meets the other lanes of `mask` and returns this lane's result.
 uint64_t meetWarp(
     WarpOperation operation, uint32_t mask, uint64_t value, int argument, int width, CallSite site);
@@ -235,8 +310,12 @@ T addAtomically(T* address, T value) {
 #define KVLAB_DYNAMIC_SHARED(type, name) \
     type* const name = static_cast<type*>(::kvlab::simt::dynamicSharedMemory())
 #define KVLAB_LAUNCH(kernel, grid, thread_block, shared_bytes, stream, ...) \
-    (static_cast<void>(stream),                                             \
-     ::kvlab::simt::launchKernel(#kernel, kernel, (grid), (thread_block),   \
+    KVLAB_SIMT_LAUNCH(false, kernel, grid, thread_block, shared_bytes, stream, __VA_ARGS__)
+#define KVLAB_LAUNCH_EARLY(kernel, grid, thread_block, shared_bytes, stream, ...) \
+    KVLAB_SIMT_LAUNCH(true, kernel, grid, thread_block, shared_bytes, stream, __VA_ARGS__)
+#define KVLAB_SIMT_LAUNCH(is_early, kernel, grid, thread_block, shared_bytes, stream, ...) \
+    (static_cast<void>(stream),                                                            \
+     ::kvlab::simt::launchKernel(is_early, #kernel, kernel, (grid), (thread_block),        \
                                  (shared_bytes)__VA_OPT__(, ) __VA_ARGS__))
 
 #define KVLAB_NOTE_IF(condition, ...)                         \
@@ -248,6 +327,10 @@ T addAtomically(T* address, T value) {
 #define KVLAB_SIMT_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 inline void __syncthreads(KVLAB_SIMT_SITE) { kvlab::simt::syncThreadBlock({file, line}); }
+
+namespace kvlab {
+inline void waitForPredecessors(KVLAB_SIMT_SITE) { simt::waitForPredecessors({file, line}); }
+}  // namespace kvlab
 
 inline void __syncwarp(uint32_t mask = 0xffffffffu, KVLAB_SIMT_SITE) {
     kvlab::simt::meetWarp(kvlab::simt::WarpOperation::kSync, mask, 0, 0, 32, {file, line});

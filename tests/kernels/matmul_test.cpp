@@ -375,6 +375,105 @@ class MatmulTest : public QObject {
         }
     }
 
+    // A group of normalised rows against doubles: one row, where the product normalises, and
+    // others, where a launch before it does.
+    void normalisedGroups_data() {
+        QTest::addColumn<int>("type");
+        QTest::addColumn<int>("rows");
+        QTest::addColumn<int>("inputs");
+        QTest::addColumn<size_t>("offset");  // of the rows, in bytes from 16-byte alignment
+        QTest::addColumn<bool>("silu_mul");
+        for (const bool silu_mul : {false, true}) {
+            const char* const what = silu_mul ? "gate and up" : "q and k";
+            for (const TensorType type : kAllTensorTypes) {
+                for (const int inputs : {256, 1280, 4352}) {
+                    QTest::addRow("%s, %s of %d", what, tensorTypeName(type), inputs)
+                        << static_cast<int>(type) << 1 << inputs << size_t{0} << silu_mul;
+                }
+            }
+            for (const int rows : {2, 33}) {
+                QTest::addRow("%s, %d rows", what, rows)
+                    << static_cast<int>(TensorType::kF16) << rows << 48 << size_t{0} << silu_mul;
+            }
+            QTest::addRow("%s, not in pieces", what)
+                << static_cast<int>(TensorType::kF16) << 1 << 37 << size_t{0} << silu_mul;
+            QTest::addRow("%s, not aligned", what)
+                << static_cast<int>(TensorType::kBF16) << 1 << 64 << size_t{4} << silu_mul;
+        }
+    }
+
+    void normalisedGroups() {
+        QFETCH(int, type);
+        QFETCH(int, rows);
+        QFETCH(int, inputs);
+        QFETCH(size_t, offset);
+        QFETCH(bool, silu_mul);
+        constexpr int kOutputs = 5;
+        const auto stored_type = static_cast<TensorType>(type);
+        const auto count = [](int a, int b) {
+            return static_cast<size_t>(a) * static_cast<size_t>(b);
+        };
+        Fenced<float> input(normalValues(int64_t{rows} * inputs, 1), offset);
+        Fenced<float> norm(normalValues(inputs, 2));
+        Fenced<float> normed(count(rows, inputs));
+        Fenced<float> bias(normalValues(kOutputs, 3));
+        std::vector<std::byte> weights[2];
+        std::vector<double> expected[2];
+        for (size_t part = 0; part < 2; ++part) {
+            weights[part] =
+                quantise(stored_type, normalValues(int64_t{inputs} * kOutputs, 4 + part).data(),
+                         int64_t{inputs} * kOutputs);
+            const auto values =
+                dequantiseReference(stored_type, weights[part].data(), int64_t{inputs} * kOutputs);
+            for (int r = 0; r < rows; ++r) {
+                double squares = 0;
+                const auto at = [&](int k) {
+                    return static_cast<double>(input[count(r, inputs) + static_cast<size_t>(k)]);
+                };
+                for (int k = 0; k < inputs; ++k) squares += at(k) * at(k);
+                for (int o = 0; o < kOutputs; ++o) {
+                    double sum = 0;
+                    for (int k = 0; k < inputs; ++k) {
+                        sum += at(k) * static_cast<double>(norm[static_cast<size_t>(k)]) *
+                               values[count(o, inputs) + static_cast<size_t>(k)];
+                    }
+                    sum /= std::sqrt(squares / inputs + 1e-3);
+                    if (!silu_mul) sum += static_cast<double>(bias[static_cast<size_t>(o)]);
+                    expected[part].push_back(sum);
+                }
+            }
+        }
+        if (silu_mul) {
+            for (size_t i = 0; i < expected[0].size(); ++i) {
+                expected[0][i] *= expected[1][i] / (1 + std::exp(-expected[0][i]));
+            }
+        }
+        Fenced<std::byte> stored[] = {Fenced<std::byte>(weights[0]), Fenced<std::byte>(weights[1])};
+        for (const Way way : kAllWays) {
+            Fenced<float> outputs[] = {Fenced<float>(count(rows, kOutputs)),
+                                       Fenced<float>(count(rows, kOutputs))};
+            MatmulGroupParams p;
+            p.input = input.data();
+            p.norm_weight = norm.data();
+            p.norm_epsilon = 1e-3f;
+            p.normed = normed.data();
+            for (int i = 0; i < 2; ++i) {
+                p.parts[i] = {stored[i].data(), stored_type, silu_mul ? nullptr : bias.data(),
+                              outputs[i].data(), kOutputs};
+            }
+            p.num_parts = 2;
+            p.num_rows = rows;
+            p.num_inputs = inputs;
+            p.silu_mul = silu_mul;
+            runOperation(way, p, matmulGroupCpu, matmulGroupSimt);
+            for (size_t i = 0; i < (silu_mul ? 1 : 2); ++i) {
+                QVERIFY2(relativeError(outputs[i].values(), expected[i]) <= kTolerance,
+                         wayName(way));
+                QVERIFY(outputs[i].fenceIsWhole() && normed.fenceIsWhole());
+            }
+        }
+    }
+
     // As many launches as there are types that follow each other; none of silu_mul.
     void aGroupIsOneLaunch() {
         Product product(TensorType::kF16, 3, 64, 8, 0);
@@ -418,6 +517,7 @@ class MatmulTest : public QObject {
         refused([](MatmulGroupParams& p) { p.num_parts = 0; });
         refused([](MatmulGroupParams& p) { p.num_parts = 4; });
         refused([](MatmulGroupParams& p) { p.parts[1].output = nullptr; });
+        refused([](MatmulGroupParams& p) { p.norm_weight = p.input; });  // no room for the rows
         good.silu_mul = true;
         matmulGroupSimt(good, context);
         refused([](MatmulGroupParams& p) { p.num_parts = 3; });
