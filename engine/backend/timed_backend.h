@@ -10,9 +10,9 @@ namespace kvlab {
 // Time spent in the operations of a step, in ms.
 struct OperationTimes {
     double attention_ms = 0;
-    double matmul_ms = 0;  // with what is made of gate and up in the same call
+    double matmul_ms = 0;  // with the norms and what is made of gate and up in the same call
     double copy_ms = 0;    // copy_blocks
-    double other_ms = 0;   // norms, rotations, activations, writing K and V
+    double other_ms = 0;   // embeddings, rotations, writing K and V
 };
 
 // A backend that takes the time of each operation of another one. The forward pass knows nothing of

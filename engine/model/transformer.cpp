@@ -129,27 +129,27 @@ void Transformer::run(const StepBatch& batch, const Arrays& arrays, const PagedK
     ExecutionContext& context = backend_.context();
     const int n = batch.numTokens();
 
-    const auto normalise = [&](size_t norm, const float* input, float* output, int num_rows) {
-        RmsNormParams p;
+    // Products of normalised rows, still without their matrices.
+    const auto normed = [&](size_t norm, const float* input, int num_rows) {
+        MatmulGroupParams p;
         p.input = input;
-        p.weight = norms_[norm];
-        p.output = output;
+        p.norm_weight = norms_[norm];
+        p.norm_epsilon = c.rms_epsilon;
+        p.normed = normed_.data();
         p.num_rows = num_rows;
-        p.dim = c.embedding_dim;
-        p.epsilon = c.rms_epsilon;
-        ops.rms_norm(p, context);
+        p.num_inputs = c.embedding_dim;
+        return p;
     };
-    const auto multiply = [&](const float* input, const WeightMatrix& weight, float* output,
-                              int num_rows, bool accumulate) {
+    const auto addProduct = [&](const float* input, const WeightMatrix& weight) {
         MatmulParams p;
         p.input = input;
         p.weight = weight.data;
         p.type = weight.type;
-        p.output = output;
-        p.num_rows = num_rows;
+        p.output = hidden_.data();
+        p.num_rows = n;
         p.num_inputs = weight.num_cols;
         p.num_outputs = weight.num_rows;
-        p.accumulate = accumulate;
+        p.accumulate = true;
         ops.matmul(p, context);
     };
     const auto part = [](const WeightMatrix& weight, float* output, const WeightMatrix& bias = {}) {
@@ -169,15 +169,11 @@ void Transformer::run(const StepBatch& batch, const Arrays& arrays, const PagedK
 
     for (int layer = 0; layer < c.num_layers; ++layer) {
         const LayerWeights& w = layers_[static_cast<size_t>(layer)];
-        normalise(static_cast<size_t>(2 * layer), hidden_.data(), normed_.data(), n);
-        MatmulGroupParams project;
-        project.input = normed_.data();
+        MatmulGroupParams project = normed(static_cast<size_t>(2 * layer), hidden_.data(), n);
         project.parts[0] = part(w.query, query_.data(), w.query_bias);
         project.parts[1] = part(w.key, key_.data(), w.key_bias);
         project.parts[2] = part(w.value, value_.data(), w.value_bias);
         project.num_parts = 3;
-        project.num_rows = n;
-        project.num_inputs = c.embedding_dim;
         ops.matmul_group(project, context);
 
         RopeParams rotate;
@@ -223,19 +219,15 @@ void Transformer::run(const StepBatch& batch, const Arrays& arrays, const PagedK
         attend.host_row_to_seq = batch.row_to_seq.data();
         attend.max_context_len = longestContext(batch, kv.block_size);
         ops.paged_attention(attend, context);
-        multiply(attention_.data(), w.output, hidden_.data(), n, true);
+        addProduct(attention_.data(), w.output);
 
-        normalise(static_cast<size_t>(2 * layer + 1), hidden_.data(), normed_.data(), n);
-        MatmulGroupParams gate;
-        gate.input = normed_.data();
+        MatmulGroupParams gate = normed(static_cast<size_t>(2 * layer + 1), hidden_.data(), n);
         gate.parts[0] = part(w.gate, gate_.data());
         gate.parts[1] = part(w.up, up_.data());
         gate.num_parts = 2;
-        gate.num_rows = n;
-        gate.num_inputs = c.embedding_dim;
         gate.silu_mul = true;
         ops.matmul_group(gate, context);
-        multiply(gate_.data(), w.down, hidden_.data(), n, true);
+        addProduct(gate_.data(), w.down);
     }
 
     const int num_logit_rows = static_cast<int>(batch.logit_rows.size());
@@ -254,8 +246,10 @@ void Transformer::run(const StepBatch& batch, const Arrays& arrays, const PagedK
         ops.embedding(gather, context);
         wanted = normed_.data();
     }
-    normalise(norms_.size() - 1, wanted, normed_.data(), num_logit_rows);
-    multiply(normed_.data(), output_, logits_.data(), num_logit_rows, false);
+    MatmulGroupParams unembed = normed(norms_.size() - 1, wanted, num_logit_rows);
+    unembed.parts[0] = part(output_, logits_.data());
+    unembed.num_parts = 1;
+    ops.matmul_group(unembed, context);
 }
 
 }  // namespace kvlab

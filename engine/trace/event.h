@@ -252,7 +252,7 @@ struct StepStats {
     double forward_ms = 0;  // the forward pass, copies included
     double sample_ms = 0;   // choosing tokens
     double total_ms = 0;    // the whole step
-    // Parts of forward_ms; the rest of it is norms, rotations and the writing of K and V.
+    // Parts of forward_ms; the rest of it is rotations and the writing of K and V.
     double attention_ms = 0;
     double matmul_ms = 0;
     double copy_ms = 0;  // copy-on-write, slab copies, swaps
