@@ -26,6 +26,8 @@ std::string percent(double share) {
 
 std::string timeText(const std::optional<double>& ms) {
     if (!ms) return "-";
+    // A small model on a large assumed machine.
+    if (*ms > 0 && *ms < 0.0995) return number("%.4f ms", *ms);
     if (*ms < 9.995) return number("%.2f ms", *ms);
     if (*ms < 999.95) return number("%.1f ms", *ms);
     if (*ms < 120'000) return number("%.2f s", *ms / 1000);

@@ -88,10 +88,12 @@ Source playLesson(const Lesson& lesson, const ExportOptions& options) {
     if (options.view == "kernel-walk") {
         config.engine.backend = "simt";
         auto listener = std::make_shared<KernelWalkListener>();
-        listener->wants = [](int) { return true; };
+        // The figure shows the first layer; nothing is recorded after its moment.
+        auto wanted = std::make_shared<bool>(true);
+        listener->wants = [wanted](int layer) { return *wanted && layer == 0; };
         listener->on_walks = [&told](StepWalks walks) { told = std::move(walks); };
         config.engine.kernel_walks = std::move(listener);
-        callbacks.on_step = [&](std::shared_ptr<const StepTrace> step) {
+        callbacks.on_step = [&, wanted](std::shared_ptr<const StepTrace> step) {
             // Only that of the figure is kept: the step before the moment asked for.
             const std::optional<int64_t> moment = options.step ? options.step : source.step;
             if (!told.empty() && (!moment || step->step + 1 <= *moment)) {
@@ -99,6 +101,7 @@ Source playLesson(const Lesson& lesson, const ExportOptions& options) {
                 source.walks.add(step->step, told);
             }
             told.clear();
+            *wanted = !moment || step->step + 1 < *moment;
             source.log->append(std::move(step));
         };
     }

@@ -239,6 +239,9 @@ class Figure {
         units += QStringLiteral(" of K and V; ordinals count from 0");
         text(painter, units, textFont(9.5), theme_.ink, 2);
         QString caption = QStringLiteral("Counts come from the engine's own log (measured).");
+        if (view_ == "kernel-walk") {
+            caption += QStringLiteral(" The walk was recorded in the launch itself (measured).");
+        }
         if (view_ == "sharing") {
             caption += QStringLiteral(
                 " What copying would take is the sum of all block tables; ratios follow from the"
