@@ -325,7 +325,13 @@ struct Engine::Impl {
         const RequestId id = beams.front().sequence->request_id;
         std::vector<BeamRow> rows;
         int next_sample = 0;
-        for (const Row& beam : beams) rows.push_back({beam.logits, beam.sequence->log_probability});
+        for (const Row& beam : beams) {
+            if (beam.logits != nullptr) {
+                checkLogits(beam.logits, vocab_size,
+                            static_cast<int>(beam.sequence->tokens.size()));
+            }
+            rows.push_back({beam.logits, beam.sequence->log_probability});
+        }
         for (const auto& sequence : scheduler.running()) {
             if (sequence->request_id == id) {
                 next_sample = std::max(next_sample, sequence->sample_idx + 1);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
+#include <filesystem>
 #include <system_error>
 #include <unistd.h>
 
@@ -15,9 +16,20 @@
 namespace kvlab {
 
 TemporaryFile::TemporaryFile(const std::string& final_path) : final_path_(final_path) {
+    // The new file takes the name's place: of a link's target, never of a device or pipe.
+    std::error_code error;
+    if (std::filesystem::is_symlink(final_path_, error)) {
+        final_path_ = std::filesystem::weakly_canonical(final_path_, error).string();
+        if (error) final_path_ = final_path;
+    }
+    if (std::filesystem::exists(final_path_, error) &&
+        !std::filesystem::is_regular_file(final_path_, error)) {
+        throw EngineError(ErrorKind::kBadFile, "cannot write " + quotedForMessage(final_path) +
+                                                   ": it is no regular file; give another name");
+    }
     static std::atomic<unsigned> counter{0};
     for (int attempt = 0; attempt < 100 && fd_ < 0; ++attempt) {
-        path_ = final_path + ".tmp-" + std::to_string(::getpid()) + "-" +
+        path_ = final_path_ + ".tmp-" + std::to_string(::getpid()) + "-" +
                 std::to_string(counter.fetch_add(1));
         fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd_ < 0 && errno != EEXIST) fail();

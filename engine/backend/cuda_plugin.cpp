@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cuda_plugin.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <elf.h>
 #include <filesystem>
+#include <fstream>
 #include <vector>
+
+#include "engine/model/utf8.h"
 
 namespace kvlab {
 
@@ -38,10 +43,36 @@ bool isComplete(const CudaTable& table) {
     return true;
 }
 
+// Whether a file ends before its table of sections, which the linker writes last. Loading such a
+// library ends the program: its pages are mapped, and not there.
+bool isCutOff(const std::filesystem::path& path) {
+    std::error_code error;
+    const uint64_t size = std::filesystem::file_size(path, error);
+    Elf64_Ehdr header{};
+    std::ifstream file(path, std::ios::binary);
+    // What has no header is no library, and dlopen says so.
+    if (error || !file.read(reinterpret_cast<char*>(&header), sizeof header)) return false;
+    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return false;
+    const uint64_t table = uint64_t{header.e_shnum} * header.e_shentsize;
+    return header.e_shoff > size || table > size - header.e_shoff;
+}
+
 CudaPlugin loadFrom(const std::filesystem::path& path) {
     CudaPlugin plugin;
     plugin.exists = true;
-    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) {
+        plugin.reason = "the CUDA plugin does not load: " + path.string() + " is not a file";
+        return plugin;
+    }
+    if (isCutOff(path)) {
+        plugin.reason = "the CUDA plugin does not load: " + path.string() +
+                        " is cut off; build or copy it again";
+        return plugin;
+    }
+    // Absolute: a bare name would be looked for on the linker's path.
+    const std::filesystem::path place = std::filesystem::absolute(path, error);
+    void* const library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         const char* const why = dlerror();
         plugin.reason =
@@ -85,6 +116,11 @@ CudaPlugin loadCudaPlugin() {
         if (std::filesystem::exists(path, error)) return loadFrom(path);
     }
     CudaPlugin plugin;
+    if (const char* const named = std::getenv("KVLAB_CUDA_PLUGIN"); named != nullptr && *named) {
+        plugin.reason = "KVLAB_CUDA_PLUGIN names " + quotedForMessage(named) +
+                        ", which is not there; give the path of the CUDA plugin";
+        return plugin;
+    }
     plugin.reason = std::string("the CUDA plugin ") + kPluginFile +
                     " is not there: this copy was built without the CUDA toolkit";
     return plugin;

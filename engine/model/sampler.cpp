@@ -48,6 +48,13 @@ std::vector<int> keptTokens(const float* logits,
     return ids;
 }
 
+[[noreturn]] void refuseLogit(int id, int position) {
+    throw EngineError(ErrorKind::kBadFile,
+                      "the model gave token " + std::to_string(id) + " at position " +
+                          std::to_string(position) +
+                          " a logit that is no number; its weights are damaged");
+}
+
 }  // namespace
 
 void checkSamplingParams(const SamplingParams& params) {
@@ -67,6 +74,12 @@ void checkSamplingParams(const SamplingParams& params) {
     }
 }
 
+void checkLogits(const float* logits, int vocab_size, int position) {
+    for (int id = 0; id < vocab_size; ++id) {
+        if (!std::isfinite(logits[id])) refuseLogit(id, position);
+    }
+}
+
 SampledToken sampleToken(const float* logits,
                          int vocab_size,
                          const SamplingParams& params,
@@ -79,12 +92,7 @@ SampledToken sampleToken(const float* logits,
     }
     int best = 0;
     for (int id = 0; id < vocab_size; ++id) {
-        if (!std::isfinite(logits[id])) {
-            throw EngineError(ErrorKind::kBadFile,
-                              "the model gave token " + std::to_string(id) + " at position " +
-                                  std::to_string(position) +
-                                  " a logit that is no number; its weights are damaged");
-        }
+        if (!std::isfinite(logits[id])) refuseLogit(id, position);
         if (logits[id] > logits[best]) best = id;
     }
     const double max_logit = logits[best];

@@ -13,6 +13,10 @@ struct SampledToken {
     float log_probability = 0.f;
 };
 
+// Throws EngineError kBadFile for a logit of [vocab_size] that is no finite number (damaged
+// weights); `position` is that of the token to come.
+void checkLogits(const float* logits, int vocab_size, int position);
+
 // Chooses the next token from `logits` [vocab_size]. Temperature 0: the largest logit, the lowest
 // id among equals. Otherwise temperature, then top_k (ties at the edge: lower ids stay), then top_p
 // over what top_k left; at least one token stays. The random number depends on (params.seed,

@@ -17,7 +17,13 @@ void WasteAccount::addStep(const KvCacheManager& cache, const Scheduler& schedul
     if (scheduler.isHeldUpByRuns()) external_slots += pool.numFree() * block_size;
     blocks_held += pool.numActive();
     table_entries += cache.numBlocksUnshared();
-    const int64_t running = static_cast<int64_t>(scheduler.running().size());
+    // Who was cancelled after it had given way is on its way out and holds nothing.
+    const auto holds = [&](const auto& sequence) {
+        const BlockTable& table = cache.table(sequence->id);
+        return table.numHeld() > 0 && !table.swapped_out;
+    };
+    const int64_t running =
+        std::count_if(scheduler.running().begin(), scheduler.running().end(), holds);
     num_running += running;
     max_running = std::max(max_running, running);
     if (!cache.isSlab()) {
@@ -25,6 +31,7 @@ void WasteAccount::addStep(const KvCacheManager& cache, const Scheduler& schedul
         return;
     }
     for (const auto& sequence : scheduler.running()) {
+        if (!holds(sequence)) continue;
         ++sequence->num_steps_held;
         sequence->unused_slot_steps +=
             cache.runBlocks() * block_size - cache.table(sequence->id).kv_len;

@@ -12,6 +12,7 @@
 #include "engine/error.h"
 #include "engine/model/utf8.h"
 #include "engine/sha256.h"
+#include "engine/text_format.h"
 
 namespace kvlab {
 
@@ -613,6 +614,14 @@ struct TraceWriter::Impl {
 
 TraceWriter::TraceWriter(const std::string& path, const RunInfo& info)
     : impl_(std::make_unique<Impl>()) {
+    for (const int64_t blocks :
+         {int64_t{info.cache.num_blocks}, int64_t{info.cache.num_host_blocks}}) {
+        if (blocks <= kMaxTraceBlocks) continue;
+        throw EngineError(ErrorKind::kBadArgument,
+                          "a trace keeps pools of at most " + formatCount(kMaxTraceBlocks) +
+                              " blocks, this one has " + formatCount(blocks) +
+                              "; take fewer or larger blocks, or write no trace");
+    }
     impl_->path = path;
     impl_->file = std::fopen(path.c_str(), "wb");
     if (impl_->file == nullptr) {

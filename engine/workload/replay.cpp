@@ -75,23 +75,36 @@ class RealTime : public RunTime {
     std::shared_ptr<SkippingClock> clock_ = std::make_shared<SkippingClock>();
 };
 
+std::string requestName(size_t index) {
+    return "request " + formatCount(static_cast<int64_t>(index));
+}
+
+// Each continuation keeps its tokens, the prompt's included: 64 MiB.
+constexpr int64_t kMostPromptCopies = 16'777'216;
+
 void checkBounds(const std::vector<TraceRequest>& requests, int64_t most_tokens) {
     if (requests.empty()) refuse("there is no request to replay");
     if (static_cast<int64_t>(requests.size()) > kMaxTraceRequests) {
         refuse("a replay takes at most " + formatCount(kMaxTraceRequests) + " requests");
     }
     int64_t to_sample = 0;
-    for (const TraceRequest& request : requests) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+        const TraceRequest& request = requests[i];
+        const int64_t prompt_len = request.prompt_tokens
+                                       ? static_cast<int64_t>(request.prompt_tokens->size())
+                                       : request.prompt_num_tokens.value_or(0);
+        if (prompt_len * request.num_samples > kMostPromptCopies) {
+            refuse(requestName(i) + " asks for " + formatCount(request.num_samples) +
+                   " continuations of " + formatCount(prompt_len) + " tokens, " +
+                   formatCount(prompt_len * request.num_samples) + " in all; ask for at most " +
+                   formatCount(kMostPromptCopies));
+        }
         to_sample += int64_t{request.num_samples} * request.max_tokens;
     }
     if (to_sample > most_tokens) {
         refuse("the requests ask for " + formatCount(to_sample) +
                " tokens to sample; ask for at most " + formatCount(most_tokens));
     }
-}
-
-std::string requestName(size_t index) {
-    return "request " + formatCount(static_cast<int64_t>(index));
 }
 
 // `tokenizer` null: no text and no corpus; accounting runs need neither.
@@ -119,6 +132,11 @@ EngineRequest engineRequest(const TraceRequest& request,
                ", but this run has no tokenizer; give its tokens with prompt_tokens");
     } else if (request.prompt_text) {
         made.prompt = tokenizer->encode(*request.prompt_text, true);
+    } else if (const int64_t slots =
+                   int64_t{options.engine.cache.num_blocks} * options.engine.cache.block_size;
+               slots > 0 && request.prompt_num_tokens.value_or(0) > slots) {
+        // It will be refused with its arithmetic, whatever it says: a million words take seconds.
+        made.prompt.assign(static_cast<size_t>(*request.prompt_num_tokens), TokenId(0));
     } else {
         made.prompt =
             corpusPrompt(*tokenizer, made.sampling.seed, request.prompt_num_tokens.value_or(0));

@@ -28,7 +28,9 @@ class ReplayTest : public QObject {
     void samplesAreThoseThatGenerateGives();
     void sameSeedSameOutput();
     void layoutsByHand();
+    void whoGaveWayAndIsCancelledHoldsNothing();
     void refusedRequestsAreListed();
+    void hugePromptsAreRefusedBeforeTheyAreMade();
     void cancelsAndPriorities();
     void percentilesAreThoseOfTheRequests();
     void accountsOfALargeModel();
@@ -266,6 +268,51 @@ void ReplayTest::layoutsByHand() {
     QCOMPARE(waste(slab, "reserved_for_later"), 60.0 / 640);
     QCOMPARE(waste(slab, "never_used"), 320.0 / 640);
     QCOMPARE(waste(slab, "used_of_held"), 260.0 / 640);
+}
+
+// The first request gives way to the second and is cancelled while it waits to come back.
+void ReplayTest::whoGaveWayAndIsCancelledHoldsNothing() {
+    const QString file = requestFile(
+        "{\"arrival_ms\":0,\"prompt_tokens\":10,\"max_tokens\":40,\"priority\":0,\"cancel_ms\":20}"
+        "\n"
+        "{\"arrival_ms\":5,\"prompt_tokens\":10,\"max_tokens\":40,\"priority\":1}\n");
+    for (const QStringList& host : {QStringList{}, QStringList{"--host-blocks", "8"}}) {
+        const CliResult result = replay(QStringList{"--requests", file, "--layout", "slab",
+                                                    "--blocks", "4", "--ignore-eos", "--json"} +
+                                        kVirtual + host);
+        KVLAB_VERIFY_SUCCESS(result);
+        const QJsonObject json = result.json();
+        QCOMPARE(json["counts"].toObject()["cancelled"].toInt(), 1);
+        QVERIFY(json["preemptions"].toInt() >= 1);
+        const QJsonObject running = json["concurrency"].toObject()["running"].toObject();
+        QCOMPARE(running["max"].toDouble(), 1.0);
+        const QJsonObject waste = json["waste"].toObject();
+        double sum = 0;
+        for (const char* part : {"used", "reserved_for_later", "never_used", "free"}) {
+            const double share = waste[part].toDouble(-1);
+            QVERIFY2(share >= 0, part);
+            sum += share;
+        }
+        QVERIFY2(std::abs(sum - 1) < 1e-9, qPrintable(QString::number(sum)));
+    }
+}
+
+void ReplayTest::hugePromptsAreRefusedBeforeTheyAreMade() {
+    // Neither may take seconds for its words, nor gigabytes for its copies.
+    QByteArray lines;
+    for (int i = 0; i < 20; ++i) {
+        lines += "{\"arrival_ms\":0,\"prompt_tokens\":1000000,\"max_tokens\":1}\n";
+    }
+    const CliResult long_ones = runCli(
+        {"replay", "--requests", requestFile(lines), "--model", model_, "--blocks", "10", "--json"},
+        {}, 10'000);
+    KVLAB_VERIFY_SUCCESS(long_ones);
+    QCOMPARE(long_ones.json()["counts"].toObject()["refused"].toInt(), 20);
+    const CliResult copies =
+        accounts({"--samples", "4096", "--prompt-median", "400000", "--prompt-sigma", "0",
+                  "--prompt-max", "1000000", "--blocks", "100000"});
+    KVLAB_VERIFY_REFUSAL(copies, 2);
+    QVERIFY2(copies.err.contains("4,096 continuations of 400,000 tokens"), copies.err.constData());
 }
 
 void ReplayTest::refusedRequestsAreListed() {

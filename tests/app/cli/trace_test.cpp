@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <QFile>
+#include <QFileInfo>
 #include <QJsonArray>
 #include <QTemporaryDir>
 
@@ -182,6 +184,18 @@ void TraceTest::exportWritesAWholeFileOrNone() {
     KVLAB_VERIFY_REFUSAL(runCli({"trace", "export", trace_, "-o", trace_}), 2);
     QVERIFY(readBytes(trace_) == bytes_);
     KVLAB_VERIFY_REFUSAL(runCli({"trace", "export", trace_, "-o", folder_.path()}), 1);
+    // A link stays one, and a device stays a device.
+    const QString target = folder_.filePath("target.json");
+    const QString link = folder_.filePath("link.json");
+    QVERIFY(writeBytes(target, "old"));
+    QVERIFY(QFile::link(target, link));
+    KVLAB_VERIFY_SUCCESS(runCli({"trace", "export", trace_, "-o", link}));
+    QVERIFY(QFileInfo(link).isSymLink());
+    QVERIFY(QFileInfo(target).size() > 3);
+    const QString to_null = folder_.filePath("null.json");
+    QVERIFY(QFile::link("/dev/null", to_null));
+    KVLAB_VERIFY_REFUSAL(runCli({"trace", "export", trace_, "-o", to_null}), 1);
+    QVERIFY(QFileInfo(to_null).isSymLink());
     KVLAB_VERIFY_REFUSAL(runCli({"trace", "export", trace_, "--format", "svg", "-o", out}), 2);
     KVLAB_VERIFY_REFUSAL(runCli({"trace", "export", trace_}), 2);
     const QString missing = folder_.filePath("none.json");

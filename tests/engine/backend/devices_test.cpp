@@ -65,6 +65,27 @@ class DevicesTest : public QObject {
         QVERIFY(devices[0].reason.find("does not load") != std::string::npos);
     }
 
+    // Mapped pages that are not in the file would end the program (SIGBUS).
+    void aPluginThatIsCutOffIsAReason() {
+        QFile whole(KVLAB_OTHER_LIBRARY);
+        QVERIFY(whole.open(QIODevice::ReadOnly));
+        const QByteArray bytes = whole.readAll();
+        QTemporaryDir dir;
+        for (const qsizetype length :
+             {qsizetype{10}, qsizetype{64}, qsizetype{1000}, bytes.size() / 2, bytes.size() - 1}) {
+            QFile file(dir.filePath("libkvlab_cuda.so"));
+            QVERIFY(file.open(QIODevice::WriteOnly | QIODevice::Truncate));
+            QCOMPARE(file.write(bytes.left(length)), length);
+            file.close();
+            const auto devices = cudaDevicesWith(file.fileName().toLocal8Bit());
+            QCOMPARE(devices.size(), size_t{1});
+            QVERIFY2(devices[0].reason.find("does not load") != std::string::npos,
+                     devices[0].reason.c_str());
+        }
+        const auto folder = cudaDevicesWith(dir.path().toLocal8Bit());
+        QVERIFY(folder[0].reason.find("is not a file") != std::string::npos);
+    }
+
     void anotherLibraryIsAReason() {
         const auto devices = cudaDevicesWith(KVLAB_OTHER_LIBRARY);
         QCOMPARE(devices.size(), size_t{1});

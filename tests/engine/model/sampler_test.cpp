@@ -180,7 +180,10 @@ class SamplerTest : public QObject {
             const float logits[] = {1.f, bad};
             expectError(ErrorKind::kBadFile, "token 1 at position 4",
                         [&] { sampleToken(logits, 2, {}, 0, 4); });
+            expectError(ErrorKind::kBadFile, "token 1 at position 4",
+                        [&] { checkLogits(logits, 2, 4); });
         }
+        checkLogits(good, 2, 4);
         const auto expectParams = [&](const char* part, float temperature, int top_k, float top_p) {
             SamplingParams params;
             params.temperature = temperature;

@@ -195,6 +195,17 @@ class TraceIoTest : public QObject {
         QVERIFY(trace.log->lastState().counts == recount(trace.log->lastState()));
     }
 
+    // What no reader would open is not begun.
+    void aPoolThatIsTooLargeForATraceIsRefused() {
+        const QString path = folder_.filePath("too-large.trace");
+        for (const bool host : {false, true}) {
+            RunInfo info = loadTrace(path_.toStdString()).log->info();
+            (host ? info.cache.num_host_blocks : info.cache.num_blocks) = 4'194'305;
+            QVERIFY_THROWS_EXCEPTION(EngineError, TraceWriter(path.toStdString(), info));
+        }
+        QVERIFY(!QFile::exists(path));
+    }
+
     // Eight samples of the bundled model, long enough for several keyframes.
     void eightSequencesTakeAtMostFourKibibytesAStep() {
         const QString bundled = QStringLiteral(KVLAB_SOURCE_DIR "/assets/model/village.gguf");

@@ -16,6 +16,7 @@
 #include "app/gui/views/sharing_view.h"
 #include "app/gui/views/timeline_view.h"
 #include "tests/support/log_builder.h"
+#include "tests/support/walk_builder.h"
 
 namespace kvlab {
 namespace {
@@ -102,6 +103,9 @@ void GalleryTest::shoot() {
             options.theme = kind;
             options.width_px = kind == ThemeKind::kLight ? 960 : 720;
             if (name == "tables") options.block = BlockId(37);
+            if (name == "kernel-walk") {
+                options.walk.walk = walkOf(hub.log().stateAt(hub.log().end()), 0);
+            }
             const QByteArray svg =
                 renderFigure(name, hub.log(), hub.log().end(), options, FigureFormat::kSvg);
             QSvgRenderer renderer(svg);
