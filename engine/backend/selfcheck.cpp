@@ -315,6 +315,9 @@ struct Selfcheck {
             std::vector<Shape> shapes = {
                 {1, 256, 65},  {2, 512, 7},   {5, 256, 130},
                 {17, 512, 33}, {64, 256, 96}, {random.whole(3, 40), 768, random.whole(1, 70)}};
+            // Many rows and outputs: a GPU takes its tiled kernel from 96 tiles of 64 x 64 on.
+            shapes.push_back({random.whole(33, 64), std::max(64, tensorBlockValues(type)),
+                              6144 - random.whole(0, 63)});
             if (!isQuantised(type))
                 shapes.insert(shapes.end(), {{1, 24, 61}, {3, 40, 24}, {9, 1, 1}});
             for (const Shape& shape : shapes) {
@@ -388,24 +391,49 @@ struct Selfcheck {
             for (const int num_rows : {1, 2, random.whole(3, 8), 19, 40}) {
                 const int num_inputs = num_rows == 1 ? 2048 : 256;
                 for (const bool silu_mul : {false, true}) {
-                    check(shapeText(num_rows, " rows, ", num_inputs, " inputs, ",
-                                    silu_mul ? "gate and up" : "three parts"),
-                          [&] { return matmulGroupError(type, num_rows, num_inputs, silu_mul); });
+                    for (const bool norm : {false, true}) {
+                        check(shapeText(num_rows, " rows, ", num_inputs, " inputs, ",
+                                        silu_mul ? "gate and up" : "three parts",
+                                        norm ? ", norm" : ""),
+                              [&] {
+                                  return matmulGroupError(type, num_rows, num_inputs, silu_mul,
+                                                          norm);
+                              });
+                    }
                 }
             }
             end();
         }
     }
 
-    double matmulGroupError(TensorType type, int num_rows, int num_inputs, bool silu_mul) {
-        const std::vector<float> input = random.values(int64_t{num_rows} * num_inputs);
-        const Input input_there(backend, input);
+    double matmulGroupError(
+        TensorType type, int num_rows, int num_inputs, bool silu_mul, bool norm) {
+        const std::vector<float> values = random.values(int64_t{num_rows} * num_inputs);
+        const Input input_there(backend, values);
+        const std::vector<float> norm_weight = random.values(num_inputs);
+        const Input norm_weight_there(backend, norm_weight);
+        const Output normed(backend, int64_t{num_rows} * num_inputs);
+        std::vector<double> input(values.begin(), values.end());
         MatmulGroupParams p;
         p.input = input_there.floats();
         p.num_parts = silu_mul ? 2 : 3;
         p.num_rows = num_rows;
         p.num_inputs = num_inputs;
         p.silu_mul = silu_mul;
+        if (norm) {
+            p.norm_weight = norm_weight_there.floats();
+            p.norm_epsilon = 1e-5f;
+            p.normed = normed.data();
+            for (int r = 0; r < num_rows; ++r) {
+                double* const x = input.data() + int64_t{r} * num_inputs;
+                double squares = 0;
+                for (int k = 0; k < num_inputs; ++k) squares += x[k] * x[k];
+                const double factor = 1 / std::sqrt(squares / num_inputs + double{p.norm_epsilon});
+                for (int k = 0; k < num_inputs; ++k) {
+                    x[k] *= factor * norm_weight[static_cast<size_t>(k)];
+                }
+            }
+        }
         std::vector<std::unique_ptr<Input>> theirs;
         std::vector<std::unique_ptr<Output>> outputs;
         std::vector<std::vector<double>> expected;
