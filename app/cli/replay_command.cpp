@@ -285,16 +285,20 @@ Json whyJson(const ReplayResult& result) {
     Json entries = Json::array();
     for (const WhyEntry& entry : result.why) {
         const Decision& decision = entry.decision;
-        entries.push_back({{"time_ms", entry.time_ms},
-                           {"step", entry.step},
-                           {"decision", decisionKindName(decision.kind)},
-                           {"reason", decisionReasonName(decision.reason)},
-                           {"request", decision.request.value},
-                           {"priority", decision.priority},
-                           {"blocks_needed", decision.blocks_needed},
-                           {"blocks_free", decision.blocks_free},
-                           {"watermark", decision.watermark},
-                           {"text", entry.sentence}});
+        entries.push_back(
+            {{"time_ms", entry.time_ms},
+             {"step", entry.step},
+             {"decision", decisionKindName(decision.kind)},
+             {"reason", decisionReasonName(decision.reason)},
+             {"request", decision.request.value},
+             {"priority", decision.priority},
+             {"blocks_needed", decision.blocks_needed},
+             {"blocks_free", decision.blocks_free},
+             {"watermark", decision.watermark},
+             {"tokens_needed", decision.tokens_needed},
+             {"tokens_free", decision.tokens_free},
+             {"head", decision.head.valid() ? Json(decision.head.value) : Json(nullptr)},
+             {"text", entry.sentence}});
     }
     return entries;
 }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/error.h"
-#include "engine/trace/trace_recorder.h"
 
 namespace kvlab {
 
@@ -24,6 +23,7 @@ void Scheduler::enqueue(RequestId id, std::shared_ptr<const EngineRequest> reque
     priorities_[id] = sequence->request->priority;
     num_alive_[id] = 1;
     const Sequence::Key key = sequence->key();
+    joined_.push_back(key);
     waiting_.emplace(key, std::move(sequence));
 }
 
@@ -168,6 +168,50 @@ void Scheduler::tell(DecisionKind kind,
                        std::max<int64_t>(free, 0), watermark_, sequence.request->priority});
 }
 
+void Scheduler::tellWait(Sequence& sequence, Decision wait) {
+    const uint32_t bit = 1U << static_cast<unsigned>(wait.reason);
+    if (sequence.told_waits & bit) return;
+    sequence.told_waits |= bit;
+    wait.kind = DecisionKind::kWaiting;
+    wait.request = sequence.request_id;
+    wait.sequence = sequence.id;
+    wait.blocks_free = std::max<int64_t>(wait.blocks_free, 0);
+    wait.priority = sequence.request->priority;
+    recorder_.decided(wait);
+}
+
+// Its entry in the log says already why it does not run.
+bool Scheduler::gaveWayInThisStep(const Sequence& sequence) const {
+    return std::find(joined_.begin(), joined_.end(), sequence.key()) != joined_.end();
+}
+
+void Scheduler::tellHeadWhereOthersGaveWay() {
+    if (waiting_.empty() || gaveWayInThisStep(*waiting_.begin()->second)) return;
+    Decision wait;
+    wait.reason = DecisionReason::kNeededByOther;
+    std::tie(wait.blocks_needed, wait.blocks_free) = *gave_way_;
+    wait.watermark = watermark_;
+    tellWait(*waiting_.begin()->second, wait);
+}
+
+void Scheduler::tellBehindHead(const std::vector<Sequence::Key>& joined) {
+    if (waiting_.empty()) return;
+    const Sequence& head = *waiting_.begin()->second;
+    for (const Sequence::Key& key : joined) {
+        const auto at = waiting_.find(key);
+        if (at == waiting_.end() || at->second.get() == &head) continue;
+        if (gaveWayInThisStep(*at->second)) continue;
+        const Need need = needOf(*at->second);
+        Decision wait;
+        wait.reason = DecisionReason::kBehindOther;
+        wait.blocks_needed = need.blocks;
+        wait.blocks_free = need.free;
+        wait.watermark = watermark_;
+        wait.head = head.request_id;
+        tellWait(*at->second, wait);
+    }
+}
+
 void Scheduler::insertRunning(std::unique_ptr<Sequence> sequence) {
     const Sequence::Key key = sequence->key();
     const auto place = std::lower_bound(running_.begin(), running_.end(), key,
@@ -210,7 +254,7 @@ void Scheduler::dropSwapped(Sequence& sequence,
                             DecisionReason reason,
                             int64_t blocks,
                             int64_t free) {
-    tell(DecisionKind::kPreempted, reason, sequence, blocks, free);
+    tell(DecisionKind::kDropped, reason, sequence, blocks, free);
     sequence.recompute_len = std::max(sequence.recompute_len, static_cast<int>(kvLen(sequence)));
     cache_.drop(sequence.id);
     sequence.preempted = PreemptionKind::kRecompute;
@@ -227,10 +271,11 @@ void Scheduler::stopRunning(Sequence& sequence, PreemptionKind kind) {
         sequence.phase = Phase::kPrefill;
     }
     sequence.preempted = kind;
-    sequence.told_wait.reset();
+    sequence.told_waits = 0;
     ++num_preemptions_;
     preempted_.push_back(sequence.request_id);
     const Sequence::Key key = sequence.key();
+    joined_.push_back(key);
     waiting_.emplace(key, takeRunning(sequence));
 }
 
@@ -259,7 +304,7 @@ void Scheduler::preemptOne(Sequence& victim, DecisionReason reason, int64_t bloc
     if (kind == PreemptionKind::kSwap) {
         const int64_t to_move = cache_.blocksToSwapOut(victim.id);
         if (to_move > cache_.hostPool().numFree()) {
-            tell(DecisionKind::kPreempted, DecisionReason::kHostPoolFull, victim, to_move,
+            tell(DecisionKind::kDropped, DecisionReason::kHostPoolFull, victim, to_move,
                  cache_.hostPool().numFree());
             kind = PreemptionKind::kRecompute;
         }
@@ -287,7 +332,7 @@ bool Scheduler::makeRoom(Sequence& sequence, int num_tokens) {
         if (cache_.pool().numFree() >= needed) return true;
         if (cache_.moveOrphans(needed, transfers_)) return true;
         if (Sequence* victim = lastRunningAfter(sequence)) {
-            has_preempted_ = true;
+            gave_way_ = {needed, cache_.pool().numFree()};
             preempt(*victim, DecisionReason::kNeededByOther, needed);
         } else if ((cache_.numOrphans() == 0 && runsBefore(sequence)) || !dropLastSwapped()) {
             // Nothing that waits holds a block of its own: the sequence itself gives way.
@@ -344,9 +389,10 @@ void Scheduler::planDecode(StepPlan& plan) {
             plan.rows.push_back({&sequence, 1, true});
             continue;
         }
-        has_preempted_ = true;
+        const int64_t needed = cache_.blocksToAppend(sequence.id, 1);
+        gave_way_ = {needed, cache_.pool().numFree()};
         const Sequence::Key key = sequence.key();
-        preempt(sequence, DecisionReason::kNeededByOther, cache_.blocksToAppend(sequence.id, 1));
+        preempt(sequence, DecisionReason::kNeededByOther, needed);
         // Beams before it left the running set too.
         i = static_cast<size_t>(
             std::lower_bound(running_.begin(), running_.end(), key,
@@ -377,7 +423,7 @@ void Scheduler::start(StepPlan& plan, std::unique_ptr<Sequence> sequence, const 
         cache_.resume(sequence->id, transfers_);
         sequence->preempted = PreemptionKind::kNone;
     }
-    sequence->told_wait.reset();
+    sequence->told_waits = 0;
     Sequence& started = *sequence;
     insertRunning(std::move(sequence));
     if (started.phase == Phase::kDecode && !started.isBeam() &&
@@ -393,9 +439,21 @@ void Scheduler::admit(StepPlan& plan) {
     for (const auto& sequence : running_) {
         if (sequence->phase == Phase::kPrefill) pending += tokensToPrefill(*sequence);
     }
-    while (!waiting_.empty() && budget_ > pending) {
+    while (!waiting_.empty()) {
         Sequence& head = *waiting_.begin()->second;
         const Need need = needOf(head);
+        Decision wait;
+        wait.reason = need.reason;
+        wait.blocks_needed = need.blocks;
+        wait.blocks_free = need.free;
+        wait.watermark = watermark_;
+        if (budget_ <= pending) {
+            wait.reason = DecisionReason::kTokenBudget;
+            wait.tokens_needed = pending;
+            wait.tokens_free = std::max(0, budget_);
+            tellWait(head, wait);
+            return;
+        }
         if (!need.fits && !anyGoesOnWithout(head) && !cache_.isSlab()) {
             // Only those that wait hold blocks; they must not hold up the first in line.
             const int64_t promised = cache_.pool().numFree() - need.free;
@@ -404,10 +462,7 @@ void Scheduler::admit(StepPlan& plan) {
             }
         }
         if (!need.fits) {
-            if (head.told_wait != need.reason) {
-                head.told_wait = need.reason;
-                tell(DecisionKind::kWaiting, need.reason, head, need.blocks, need.free);
-            }
+            tellWait(head, wait);
             return;
         }
         std::unique_ptr<Sequence> sequence = std::move(waiting_.begin()->second);
@@ -418,7 +473,9 @@ void Scheduler::admit(StepPlan& plan) {
 }
 
 void Scheduler::planPrefill(StepPlan& plan) {
-    for (size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
+    Decision wait;  // of a prompt that gets no row
+    wait.tokens_free = std::max(0, budget_);
+    for (size_t i = 0; i < running_.size(); ++i) {
         Sequence& sequence = *running_[i];
         if (sequence.phase != Phase::kPrefill) continue;
         const int left = tokensToPrefill(sequence);
@@ -426,6 +483,14 @@ void Scheduler::planPrefill(StepPlan& plan) {
             sequence.phase = Phase::kDecode;
             continue;
         }
+        wait.blocks_needed = cache_.blocksToAppend(sequence.id, 1);
+        wait.blocks_free = cache_.pool().numFree();
+        if (budget_ <= 0) {
+            wait.reason = DecisionReason::kTokenBudget;
+            tellWait(sequence, wait);
+        }
+        wait.tokens_needed += left;
+        if (budget_ <= 0) continue;
         int num_tokens = std::min(left, budget_);
         if (cache_.config().freesLeftBlocks()) {
             // A window gives back between chunks what one large chunk would take from others.
@@ -437,8 +502,15 @@ void Scheduler::planPrefill(StepPlan& plan) {
         if (!makeRoom(sequence, num_tokens)) {
             const int64_t room = cache_.roomFor(sequence.id, cache_.pool().numFree());
             num_tokens = static_cast<int>(std::min<int64_t>(num_tokens, room));
-            if (cache_.blocksToAppend(sequence.id, num_tokens) > cache_.pool().numFree()) continue;
-            if (num_tokens == 0) continue;
+            if (num_tokens == 0 ||
+                cache_.blocksToAppend(sequence.id, num_tokens) > cache_.pool().numFree()) {
+                Decision starved = wait;
+                starved.reason = DecisionReason::kNoFreeBlocks;
+                starved.blocks_free = cache_.pool().numFree();
+                starved.tokens_needed = starved.tokens_free = 0;
+                tellWait(sequence, starved);
+                continue;
+            }
         }
         const int kv_len = static_cast<int>(kvLen(sequence));
         cache_.prepareAppend(sequence.id, num_tokens, transfers_);
@@ -456,11 +528,17 @@ void Scheduler::planPrefill(StepPlan& plan) {
 StepPlan Scheduler::schedule() {
     StepPlan plan;
     budget_ = token_budget_;
-    has_preempted_ = false;
+    gave_way_.reset();
+    const std::vector<Sequence::Key> joined = std::exchange(joined_, {});
     makeRoomForPriority();
     planDecode(plan);
-    if (!has_preempted_) admit(plan);
+    if (gave_way_) {
+        tellHeadWhereOthersGaveWay();
+    } else {
+        admit(plan);
+    }
     planPrefill(plan);
+    tellBehindHead(joined);
     for (const ScheduledRows& rows : plan.rows) {
         if (rows.sequence->phase == Phase::kDecode) {
             ++plan.num_decode_tokens;
@@ -503,7 +581,9 @@ std::vector<Sequence*> Scheduler::forkSamples(Sequence& parent,
         if (!cache_.canTakeRun()) {
             child->tokens.clear();
             child->phase = Phase::kPrefill;
+            child->told_waits = 0;
             const Sequence::Key key = child->key();
+            joined_.push_back(key);
             waiting_.emplace(key, std::move(child));
             continue;
         }

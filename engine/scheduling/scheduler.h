@@ -5,10 +5,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/cache/kv_cache_manager.h"
 #include "engine/scheduling/sequence.h"
+#include "engine/trace/trace_recorder.h"
 
 namespace kvlab {
 
@@ -115,6 +118,12 @@ class Scheduler {
     int64_t kvLen(const Sequence& sequence) const;
     void insertRunning(std::unique_ptr<Sequence> sequence);
     std::unique_ptr<Sequence> takeRunning(const Sequence& sequence);
+    // A wait, unless the log has it with this reason since the sequence joined the queue.
+    void tellWait(Sequence& sequence, Decision wait);
+    // Nobody is admitted in a step in which somebody gave way.
+    void tellHeadWhereOthersGaveWay();
+    void tellBehindHead(const std::vector<Sequence::Key>& joined);
+    bool gaveWayInThisStep(const Sequence& sequence) const;
     void tell(DecisionKind kind,
               DecisionReason reason,
               const Sequence& sequence,
@@ -129,8 +138,10 @@ class Scheduler {
     TraceRecorder& recorder_;
     int32_t next_sequence_ = 0;
     int64_t num_preemptions_ = 0;
-    int budget_ = 0;              // tokens left in this step
-    bool has_preempted_ = false;  // in this step, for want of blocks
+    int budget_ = 0;  // tokens left in this step
+    // A sequence gave way in this step for want of blocks: how many were wanted, and how many free.
+    std::optional<std::pair<int64_t, int64_t>> gave_way_;
+    std::vector<Sequence::Key> joined_;  // the queue, since schedule() last looked
     std::vector<BlockTransfer> transfers_;
     std::vector<RequestId> preempted_;
     std::map<Sequence::Key, std::unique_ptr<Sequence>> waiting_;

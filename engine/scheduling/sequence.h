@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -27,8 +26,8 @@ struct Sequence {
     bool forked = false;          // its request's other samples exist
     FinishReason finish = FinishReason::kNone;
     PreemptionKind preempted = PreemptionKind::kNone;
-    int recompute_len = 0;                    // tokens whose K/V a preemption dropped
-    std::optional<DecisionReason> told_wait;  // the reason that the log has already
+    int recompute_len = 0;    // tokens whose K/V a preemption dropped
+    uint32_t told_waits = 0;  // since it joined the queue: bits by DecisionReason
 
     // Slab waste, known when the last length is: sums over the steps in which it held its run.
     int64_t num_steps_held = 0;

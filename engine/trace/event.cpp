@@ -31,6 +31,9 @@ std::string describeDecision(const DecisionsMade& e, size_t i) {
         case DecisionKind::kResumed:
             text += " may run again";
             break;
+        case DecisionKind::kDropped:
+            text += " will be computed again";
+            break;
     }
     const std::string needed = counted(e.blocks_needed[i], "block", "blocks");
     const std::string free = counted(e.blocks_free[i], "is free", "are free");
@@ -56,6 +59,15 @@ std::string describeDecision(const DecisionsMade& e, size_t i) {
             return text + ": the host pool has no room for its " + needed + ", " + free + " there";
         case DecisionReason::kDeviceFailed:
             return text + ": the device failed, and what its " + needed + " held is computed again";
+        case DecisionReason::kTokenBudget:
+            return text + ": prompts before it have " +
+                   counted(e.tokens_needed[i], "token", "tokens") +
+                   " to go, the step has room for " + formatCount(e.tokens_free[i]);
+        case DecisionReason::kBehindOther:
+            if (e.head[i] == e.request[i]) {
+                return text + ": another sequence of its request is before it in the queue";
+            }
+            return text + ": request " + formatCount(e.head[i].value) + " is first in the queue";
     }
     return text;
 }
@@ -132,8 +144,8 @@ const char* cacheLayoutName(CacheLayout layout) {
 }
 
 const char* decisionKindName(DecisionKind kind) {
-    static constexpr const char* kNames[] = {"admitted", "waiting", "refused", "preempted",
-                                             "resumed"};
+    static constexpr const char* kNames[] = {"admitted",  "waiting", "refused",
+                                             "preempted", "resumed", "dropped"};
     return kNames[static_cast<size_t>(kind)];
 }
 
@@ -146,7 +158,9 @@ const char* decisionReasonName(DecisionReason reason) {
                                              "needed_by_other",
                                              "higher_priority",
                                              "host_pool_full",
-                                             "device_failed"};
+                                             "device_failed",
+                                             "token_budget",
+                                             "behind_other"};
     return kNames[static_cast<size_t>(reason)];
 }
 

@@ -33,21 +33,31 @@ struct RequestsWithdrawn {
     bool operator==(const RequestsWithdrawn&) const = default;
 };
 
-enum class DecisionKind : uint8_t { kAdmitted, kWaiting, kRefused, kPreempted, kResumed };
+enum class DecisionKind : uint8_t {
+    kAdmitted,
+    kWaiting,  // in the queue, or in the running set with a prompt that gets no row in this step
+    kRefused,
+    kPreempted,  // left the running set
+    kResumed,
+    kDropped,  // its K/V are given up instead of kept on the host, and computed again
+};
 enum class DecisionReason : uint8_t {
     kFits,
     kNoFreeBlocks,    // fewer free than needed and reserved
     kNoFreeRun,       // slab: enough blocks, but no run is long enough
     kLargerThanPool,  // can never fit
     kLongerThanRun,   // slab: more tokens than max_len
-    kNeededByOther,   // an earlier sequence needs its blocks
+    kNeededByOther,   // an earlier sequence needs its blocks, or what it would start with
     kHigherPriority,  // a request that goes first needs its blocks
     kHostPoolFull,    // it should have been swapped out, or kept there
     kDeviceFailed,    // its K/V are lost: the run goes on on the CPU
+    kTokenBudget,     // prompts before it take what decode rows leave of the step's budget
+    kBehindOther,     // nobody overtakes the head of the queue
 };
 
 // The "why" log: what the scheduler decided, with the numbers it decided by. A wait is told once
-// per reason. It explains; the state is changed by the other events.
+// per reason: whoever is in the queue after a step has been told why since it joined, by the step
+// after that at the latest. It explains; the state is changed by the other events.
 struct DecisionsMade {
     std::vector<DecisionKind> kind;
     std::vector<DecisionReason> reason;
@@ -58,6 +68,9 @@ struct DecisionsMade {
                                          // kLargerThanPool the whole pool
     std::vector<int64_t> watermark;      // blocks that admission leaves free
     std::vector<int> priority;
+    std::vector<int64_t> tokens_needed;  // kTokenBudget: prompt tokens before it; else 0
+    std::vector<int64_t> tokens_free;    // kTokenBudget: of the budget, beside decode rows; else 0
+    std::vector<RequestId> head;         // kBehindOther: who stands first in the queue; else -1
     bool operator==(const DecisionsMade&) const = default;
 };
 

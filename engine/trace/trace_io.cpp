@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kSchemaVersion = 3;
+constexpr int kSchemaVersion = 4;
 // 1 knows neither queue nor host pool, 2 no blocks that leave a window; all else is the same.
 constexpr int kOldestVersion = 1;
 constexpr size_t kSealLength = 16;  // hexadecimal digits of each record's seal
@@ -232,6 +232,9 @@ json eventToJson(const Event& event) {
                        object["blocks_free"] = e.blocks_free;
                        object["watermark"] = e.watermark;
                        object["priority"] = e.priority;
+                       object["tokens_needed"] = e.tokens_needed;
+                       object["tokens_free"] = e.tokens_free;
+                       object["head"] = idsToJson(e.head);
                    },
                    [&](const TokensCopied& e) {
                        object["source"] = idsToJson(e.source);
@@ -268,7 +271,7 @@ json eventToJson(const Event& event) {
     return object;
 }
 
-Event eventFromJson(const json& object) {
+Event eventFromJson(const json& object, int64_t version) {
     if (!object.is_object()) refuse("an event is not an object");
     const std::string name = getString(object, "event");
     if (name == "sequence_started") {
@@ -345,16 +348,25 @@ Event eventFromJson(const json& object) {
     }
     if (name == "decisions_made") {
         DecisionsMade e;
-        e.kind = getNames(object, "kind", DecisionKind::kResumed, decisionKindName);
-        e.reason = getNames(object, "reason", DecisionReason::kDeviceFailed, decisionReasonName);
+        e.kind = getNames(object, "kind", DecisionKind::kDropped, decisionKindName);
+        e.reason = getNames(object, "reason", DecisionReason::kBehindOther, decisionReasonName);
         e.request = getIds<RequestId>(object, "request");
         e.sequence = getIds<SequenceId>(object, "sequence", -1);
         e.blocks_needed = getCounts(object, "blocks_needed");
         e.blocks_free = getCounts(object, "blocks_free");
         e.watermark = getCounts(object, "watermark");
         e.priority = getInts(object, "priority", INT32_MIN);
+        if (version >= 4) {
+            e.tokens_needed = getCounts(object, "tokens_needed");
+            e.tokens_free = getCounts(object, "tokens_free");
+            e.head = getIds<RequestId>(object, "head", -1);
+        } else {
+            e.tokens_needed.resize(e.kind.size());
+            e.tokens_free.resize(e.kind.size());
+            e.head.resize(e.kind.size());
+        }
         requireEqualLength(e.kind, e.reason, e.request, e.sequence, e.blocks_needed, e.blocks_free,
-                           e.watermark, e.priority);
+                           e.watermark, e.priority, e.tokens_needed, e.tokens_free, e.head);
         return e;
     }
     if (name == "tokens_copied") {
@@ -441,7 +453,7 @@ StepTrace stepFromJson(const json& object, int64_t version) {
     step.step = getInt(object, "step", 0, INT64_MAX);
     const json& events = field(object, "events");
     if (!events.is_array()) refuse("field \"events\" is not a list");
-    for (const json& event : events) step.events.push_back(eventFromJson(event));
+    for (const json& event : events) step.events.push_back(eventFromJson(event, version));
     if (const auto pieces = object.find("pieces"); pieces != object.end()) {
         if (!pieces->is_array()) refuse("field \"pieces\" is not a list");
         for (const json& pair : *pieces) {

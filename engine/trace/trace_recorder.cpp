@@ -107,6 +107,9 @@ void TraceRecorder::decided(const Decision& decision) {
     event.blocks_free.push_back(decision.blocks_free);
     event.watermark.push_back(decision.watermark);
     event.priority.push_back(decision.priority);
+    event.tokens_needed.push_back(decision.tokens_needed);
+    event.tokens_free.push_back(decision.tokens_free);
+    event.head.push_back(decision.head);
 }
 
 void TraceRecorder::tokensCopied(SequenceId source, SequenceId target, int num_tokens) {

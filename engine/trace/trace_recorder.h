@@ -20,6 +20,9 @@ struct Decision {
     int64_t blocks_free = 0;
     int64_t watermark = 0;
     int priority = 0;
+    int64_t tokens_needed = 0;
+    int64_t tokens_free = 0;
+    RequestId head;
 };
 
 // Collects what happens during a step and seals it. Runs of equal kind become one event with

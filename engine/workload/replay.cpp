@@ -185,6 +185,9 @@ std::string sentenceOf(Decision decision) {
     event.blocks_free = {decision.blocks_free};
     event.watermark = {decision.watermark};
     event.priority = {decision.priority};
+    event.tokens_needed = {decision.tokens_needed};
+    event.tokens_free = {decision.tokens_free};
+    event.head = {decision.head};
     return describeEntry(event, 0);
 }
 
@@ -336,15 +339,22 @@ class Replayer {
             entry.step = step;
             entry.decision = {made.kind[i],
                               made.reason[i],
-                              RequestId(static_cast<int64_t>(indexOf(made.request[i]))),
+                              inTrace(made.request[i]),
                               made.sequence[i],
                               made.blocks_needed[i],
                               made.blocks_free[i],
                               made.watermark[i],
-                              made.priority[i]};
+                              made.priority[i],
+                              made.tokens_needed[i],
+                              made.tokens_free[i],
+                              made.head[i].valid() ? inTrace(made.head[i]) : RequestId()};
             entry.sentence = sentenceOf(entry.decision);
             result_.why.push_back(std::move(entry));
         }
+    }
+
+    RequestId inTrace(RequestId request) const {
+        return RequestId(static_cast<int64_t>(indexOf(request)));
     }
 
     size_t indexOf(RequestId request) const {

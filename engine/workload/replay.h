@@ -94,7 +94,7 @@ struct ReplayResult {
     double ended_ms = 0;  // the last request ended, refused ones left out
 
     std::vector<WhyEntry> why;
-    std::array<int64_t, 5> num_decisions{};  // by DecisionKind, those that were not kept included
+    std::array<int64_t, 6> num_decisions{};  // by DecisionKind, those that were not kept included
     int64_t numDecisions() const;
 
     // As the engine ran.

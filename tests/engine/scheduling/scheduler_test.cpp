@@ -90,13 +90,13 @@ class Referee {
     std::string judge(const StepTrace& step) {
         std::map<int, size_t> decoding;  // sequence → its tokens before the step
         for (const SequenceState& s : state_.sequences) {
-            if (runs(s) && s.kv_len + 1 == static_cast<int>(s.tokens.size()) &&
-                static_cast<int>(s.tokens.size()) > s.prompt_len &&
-                recomputing_.count(s.id.value) == 0) {
+            if (runs(s) && decodes(s)) {
                 decoding[s.id.value] = s.tokens.size();
             }
         }
-        int64_t written = 0;
+        std::multiset<int> gave_way;  // sequences, in this step
+        std::set<int> wrote;
+        int64_t written = 0, num_preempted = 0, budget_told = -1;
         for (const Event& event : step.events) {
             if (const auto* preempted = std::get_if<SequencesPreempted>(&event)) {
                 for (size_t i = 0; i < preempted->sequence.size(); ++i) {
@@ -110,9 +110,22 @@ class Referee {
             for (int i = 0; i < numEntries(event); ++i) {
                 const std::string broken = judgeEntry(event, static_cast<size_t>(i));
                 if (!broken.empty()) return broken;
+                if (const auto* made = std::get_if<DecisionsMade>(&event)) {
+                    const auto at = static_cast<size_t>(i);
+                    num_preempted += made->kind[at] == DecisionKind::kPreempted ? 1 : 0;
+                    if (made->reason[at] == DecisionReason::kTokenBudget) {
+                        budget_told = made->tokens_free[at];
+                    }
+                    const std::string untrue = noteWait(*made, at, !gave_way.empty());
+                    if (!untrue.empty()) return untrue;
+                }
+                forgetWaits(event, static_cast<size_t>(i), gave_way);
                 applyEntry(state_, event, i);
                 const auto* write = std::get_if<TokensWritten>(&event);
-                if (write) written += write->num_tokens[static_cast<size_t>(i)];
+                if (write) {
+                    written += write->num_tokens[static_cast<size_t>(i)];
+                    wrote.insert(write->sequence[static_cast<size_t>(i)].value);
+                }
             }
         }
         const StepStats& stats = step.stats;
@@ -123,6 +136,15 @@ class Referee {
             std::max(0, config_.token_budget - stats.num_decode_tokens)) {
             return "prompts took more than decode rows left of the token budget";
         }
+        if (num_preempted != static_cast<int64_t>(gave_way.size())) {
+            return "not every preemption was told once";
+        }
+        if (gave_way.empty() && budget_told >= 0 &&
+            budget_told != std::max(0, config_.token_budget - stats.num_decode_tokens)) {
+            return "a wait for the token budget names another budget";
+        }
+        const std::string untold = judgeWaits(gave_way, wrote);
+        if (!untold.empty()) return untold;
         for (const auto& [id, num_tokens] : decoding) {
             const SequenceState& s = state_.sequences[static_cast<size_t>(id)];
             const bool stopped =
@@ -191,6 +213,95 @@ class Referee {
         return first;
     }
 
+    bool decodes(const SequenceState& s) const {
+        return s.kv_len + 1 == static_cast<int>(s.tokens.size()) &&
+               static_cast<int>(s.tokens.size()) > s.prompt_len &&
+               recomputing_.count(s.id.value) == 0;
+    }
+    // Tokens that running prompts still lack, those of sequences before `key`.
+    int64_t pendingBefore(const Key& key) const {
+        int64_t pending = 0;
+        for (const SequenceState& s : state_.sequences) {
+            if (!runs(s) || decodes(s) || keyOf(s.request, s.sample_idx) >= key) continue;
+            pending += static_cast<int64_t>(s.tokens.size()) - s.kv_len;
+        }
+        return pending;
+    }
+
+    // Who waits, by what the log calls it: its sequence, or its request when it has none.
+    using Waiting = std::pair<int, int>;
+
+    std::string noteWait(const DecisionsMade& made, size_t i, bool somebody_gave_way) {
+        if (made.kind[i] != DecisionKind::kWaiting) return "";
+        const SequenceId id = made.sequence[i];
+        const Waiting who{id.value, id.valid() ? -1 : made.request[i].value};
+        // Samples that found no slab share a name.
+        const bool hidden = config_.cache.layout == CacheLayout::kSlab && !id.valid();
+        if (!told_[who].insert(made.reason[i]).second && !hidden) return "a wait was told twice";
+        if (made.reason[i] == DecisionReason::kTokenBudget) {
+            const bool running =
+                id.valid() && runs(state_.sequences[static_cast<size_t>(id.value)]);
+            const Key key = running
+                                ? keyOf(made.request[i],
+                                        state_.sequences[static_cast<size_t>(id.value)].sample_idx)
+                                : Key{INT32_MAX, 0, 0};
+            if (made.tokens_needed[i] != pendingBefore(key)) {
+                return "a wait for the token budget counts other prompts";
+            }
+            if (made.tokens_needed[i] < made.tokens_free[i]) {
+                return "a request waits though the token budget has room";
+            }
+        } else if (made.reason[i] == DecisionReason::kBehindOther) {
+            const int first = std::get<1>(*head());
+            if (config_.cache.layout == CacheLayout::kPaged && made.head[i].value != first) {
+                return "a wait names another head of the queue";
+            }
+            if (keyOf(made.head[i], 0) > keyOf(made.request[i], INT32_MAX)) {
+                return "a request waits behind one that goes after it";
+            }
+        } else if (made.reason[i] == DecisionReason::kNeededByOther) {
+            if (!somebody_gave_way || made.blocks_needed[i] <= made.blocks_free[i]) {
+                return "a request waits for one that gave way, and none did";
+            }
+        } else if (made.reason[i] != DecisionReason::kNoFreeBlocks &&
+                   made.reason[i] != DecisionReason::kNoFreeRun) {
+            return "a wait has a reason that is none";
+        }
+        return "";
+    }
+    // Whoever starts, or joins the queue, is told anew.
+    void forgetWaits(const Event& event, size_t i, std::multiset<int>& gave_way) {
+        if (const auto* preempted = std::get_if<SequencesPreempted>(&event)) {
+            const int id = preempted->sequence[i].value;
+            if (state_.sequences[static_cast<size_t>(id)].preempted == PreemptionKind::kNone) {
+                gave_way.insert(id);
+                told_.erase({id, -1});
+            }
+        } else if (const auto* resumed = std::get_if<SequencesResumed>(&event)) {
+            told_.erase({resumed->sequence[i].value, -1});
+        } else if (const auto* started = std::get_if<SequenceStarted>(&event)) {
+            told_.erase({-1, started->request.value});
+        }
+    }
+    std::string judgeWaits(const std::multiset<int>& gave_way, const std::set<int>& wrote) const {
+        for (const auto& [request, waiting] : state_.waiting) {
+            if (told_.count({-1, request.value}) == 0) return "a request waits and nobody says why";
+        }
+        for (const SequenceState& s : state_.sequences) {
+            if (s.removed || s.finish != FinishReason::kNone || gave_way.count(s.id.value) > 0 ||
+                told_.count({s.id.value, -1}) > 0) {
+                continue;
+            }
+            if (s.preempted != PreemptionKind::kNone) {
+                return "a preempted sequence waits and nobody says why";
+            }
+            if (!decodes(s) && wrote.count(s.id.value) == 0) {
+                return "a prompt gets no row and nobody says why";
+            }
+        }
+        return "";
+    }
+
     std::string judgeEntry(const Event& event, size_t i) const {
         if (const auto* started = std::get_if<SequenceStarted>(&event)) {
             // Further samples split off; they do not stand in line.
@@ -241,6 +352,7 @@ class Referee {
     CacheState state_;
     std::vector<Request> requests_;  // by id
     std::set<int> recomputing_;      // sequences whose tokens are a prompt again
+    std::map<Waiting, std::set<DecisionReason>> told_;
 };
 
 // Random operations on an engine without a model: submit, cancel, step; at last everything runs
@@ -324,7 +436,8 @@ class SchedulerTest : public QObject {
         const std::vector<Told> expected{
             {DecisionKind::kRefused, DecisionReason::kLargerThanPool, 0, 11, 10},
             {DecisionKind::kAdmitted, DecisionReason::kFits, 1, 5, 10},
-            {DecisionKind::kWaiting, DecisionReason::kNoFreeBlocks, 2, 4, 5}};
+            {DecisionKind::kWaiting, DecisionReason::kNoFreeBlocks, 2, 4, 5},
+            {DecisionKind::kWaiting, DecisionReason::kBehindOther, 3, 1, 5}};
         QVERIFY(first == expected);
         QVERIFY(engine.timings()[0].refused);
         for (int i = 0; i < 4; ++i) QVERIFY(toldIn(*engine.step()).empty());
@@ -345,6 +458,57 @@ class SchedulerTest : public QObject {
         QCOMPARE(second->stats.num_decode_tokens, 1);
         QCOMPARE(second->stats.num_prefill_tokens, 7);
         QCOMPARE(engine.account().active_blocks, int64_t{1 + 3});  // block by block
+    }
+
+    void waitsForTheTokenBudgetAreTold() {
+        EngineConfig config = configOf(100, 4);
+        config.token_budget = 8;
+        Engine engine(modelOf(), config, AccountingOptions{});
+        engine.submit(requestOf(3, 10));
+        engine.submit(requestOf(20, 2));
+        engine.submit(requestOf(1, 2));
+        engine.submit(requestOf(1, 2));
+        QStringList waits;
+        while (const auto step = engine.step()) {
+            for (const Event& event : step->events) {
+                const auto* made = std::get_if<DecisionsMade>(&event);
+                for (int i = 0; made && i < numEntries(event); ++i) {
+                    if (made->kind[static_cast<size_t>(i)] != DecisionKind::kWaiting) continue;
+                    waits += QString::fromStdString(describeEntry(event, i));
+                }
+            }
+        }
+        const QStringList expected{
+            "request 2 waits: prompts before it have 23 tokens to go, the step has room for 8",
+            "request 3 waits: request 2 is first in the queue"};
+        QCOMPARE(waits, expected);
+        // A prompt that runs loses its place to decode rows of a request that goes first.
+        Engine crowded(modelOf(), config, AccountingOptions{});
+        for (int i = 0; i < 8; ++i) crowded.submit(requestOf(1, 9));
+        crowded.step();
+        crowded.submit(requestOf(30, 2, 1));
+        crowded.submit(requestOf(1, 2));
+        const auto told = toldIn(*crowded.step());
+        QCOMPARE(told.size(), size_t{2});
+        QVERIFY(told[0].kind == DecisionKind::kWaiting && told[0].request == 8 &&
+                told[0].reason == DecisionReason::kTokenBudget);
+        QVERIFY(told[1].request == 9 && told[1].reason == DecisionReason::kBehindOther);
+    }
+
+    void aSwapThatBecomesARecomputationIsOnePreemption() {
+        EngineConfig config = configOf(6, 4);
+        config.cache.num_host_blocks = 1;
+        config.preempt = PreemptionKind::kSwap;
+        Engine engine(modelOf(), config, AccountingOptions{});
+        engine.submit(requestOf(9, 12));
+        engine.submit(requestOf(9, 12));
+        std::vector<Told> told;
+        while (engine.numPreemptions() == 0) told = toldIn(*engine.step());
+        QCOMPARE(told.size(), size_t{2});
+        QVERIFY(told[0].kind == DecisionKind::kPreempted &&
+                told[0].reason == DecisionReason::kNeededByOther);
+        const Told dropped{DecisionKind::kDropped, DecisionReason::kHostPoolFull, 1, 3, 1};
+        QVERIFY(told[1] == dropped);
     }
 
     void higherPriorityGoesFirstAndTakesBlocks() {

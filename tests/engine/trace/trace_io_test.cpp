@@ -237,10 +237,13 @@ class TraceIoTest : public QObject {
     void olderVersionsStillOpenAndLaterOnesAreRefused() {
         const QList<QByteArray> records = recordsOf(readAll(path_));
         const QString path = folder_.filePath("version.trace");
-        for (const int version : {1, 2, 4}) {
+        for (const int version : {1, 2, 3, 5}) {
             QList<QByteArray> lines = records;
-            lines[0].replace("\"kvlab_trace\":3", "\"kvlab_trace\":" + QByteArray::number(version));
+            lines[0].replace("\"kvlab_trace\":4", "\"kvlab_trace\":" + QByteArray::number(version));
             QVERIFY(lines[0] != records[0]);
+            if (version < 4) {
+                for (QByteArray& line : lines) line.replace("\"tokens_free\"", "\"w\"");
+            }
             if (version < 3) lines[0].replace("\"window\"", "\"z\"");  // what it did not have
             if (version == 1) {
                 lines[0].replace("\"num_host_blocks\"", "\"x\"").replace("\"layout\"", "\"y\"");
@@ -249,7 +252,7 @@ class TraceIoTest : public QObject {
                 }
             }
             writeAll(path, sealed(lines));
-            if (version == 4) {
+            if (version == 5) {
                 QVERIFY_THROWS_EXCEPTION(EngineError, loadTrace(path.toStdString()));
                 continue;
             }

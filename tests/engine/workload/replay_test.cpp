@@ -133,8 +133,15 @@ class ReplayTest : public QObject {
         QVERIFY(isNear(paged.time_per_token_ms->p99, 1));
         QVERIFY(isNear(paged.end_to_end_ms->p50, 8));
         QCOMPARE(decisions(paged, DecisionKind::kAdmitted), int64_t{10});
-        // The fifth is told to wait once, and the ninth.
-        QCOMPARE(decisions(paged, DecisionKind::kWaiting), int64_t{2});
+        // The fifth waits for blocks with five behind it, and then the ninth.
+        const auto waitsFor = [&](DecisionReason reason) {
+            return std::count_if(paged.why.begin(), paged.why.end(), [&](const WhyEntry& e) {
+                return e.decision.kind == DecisionKind::kWaiting && e.decision.reason == reason;
+            });
+        };
+        QCOMPARE(decisions(paged, DecisionKind::kWaiting), int64_t{7});
+        QCOMPARE(waitsFor(DecisionReason::kNoFreeBlocks), 2);
+        QCOMPARE(waitsFor(DecisionReason::kBehindOther), 5);
         const auto waits = std::find_if(paged.why.begin(), paged.why.end(), [](const WhyEntry& e) {
             return e.decision.kind == DecisionKind::kWaiting;
         });
@@ -218,6 +225,7 @@ class ReplayTest : public QObject {
         const auto& requests = result.requests;
         QCOMPARE(requests[0].timings.num_preemptions, 1);
         QCOMPARE(result.num_preemptions, int64_t{1});
+        QCOMPARE(decisions(result, DecisionKind::kPreempted), int64_t{1});
         QVERIFY(isNear(requests[2].timings.queueMs(), 0));
         QVERIFY(*requests[2].timings.finished_ms < *requests[0].timings.finished_ms);
         QVERIFY(*requests[0].timings.finished_ms < *requests[1].timings.first_token_ms);

@@ -28,7 +28,8 @@ class ModelsTest : public QObject {
         const auto decide = [](DecisionKind kind, DecisionReason reason, int request,
                                int64_t needed, int64_t free) {
             return DecisionsMade{
-                {kind}, {reason}, {RequestId(request)}, {SequenceId()}, {needed}, {free}, {0}, {0}};
+                {kind}, {reason}, {RequestId(request)}, {SequenceId()}, {needed}, {free}, {0}, {0},
+                {0},    {0},      {RequestId()}};
         };
         const LogScript script{.prompt_len = 40, .num_samples = 1, .num_blocks = 20};
         auto log = std::make_shared<RunLog>(scriptedInfo(script));
