@@ -544,11 +544,12 @@ void runReplay(const ReplayCommandOptions& o) {
             parseWhole("--weights-bytes", o.weights_bytes, 1, int64_t{1} << 60, spec.weights_bytes);
         work = modelWork(spec);
         cache.num_blocks = blocksFrom(o, spec, cache);
-        if (spec.num_local_layers > 0) {
-            std::fprintf(stderr,
-                         "kvlab-cli: note: the sliding window of %s frees no block yet; every "
-                         "layer counts the whole context\n",
-                         spec.name.c_str());
+        if (spec.num_local_layers > 0 && config.uniformWindow() == 0) {
+            std::fprintf(
+                stderr,
+                "kvlab-cli: note: %d of %d layers of %s see a window of %d tokens; a block "
+                "serves all layers, so the window spares reads and frees no block\n",
+                spec.num_local_layers, spec.num_layers, spec.name.c_str(), spec.window);
         }
         result = replayAccounts(requestsFrom(o, spec.context_len), config, work, options);
     } else {

@@ -82,6 +82,10 @@ ModelConfig accountingModel(const ModelSpec& spec, DataType kv_dtype) {
         model.num_kv_heads = 1;
         model.head_dim = spec.latent_dim / 2;
     }
+    if (spec.num_local_layers > 0) {
+        model.layer_windows.assign(static_cast<size_t>(spec.num_layers), 0);
+        std::fill_n(model.layer_windows.begin(), spec.num_local_layers, spec.window);
+    }
     return model;
 }
 

@@ -44,7 +44,8 @@ struct StepCost {
 StepCost stepCost(const AssumedMachine& machine, const ModelWork& work, const StepShape& shape);
 
 // The shape of a published model for an accounting run. A latent of C values counts as one head of
-// C / 2, whose K and V are the same bytes; sliding windows are left out, as they free no block.
+// C / 2, whose K and V are the same bytes. Local layers come first: which ones they are changes no
+// count. A window of all layers frees blocks, one of some layers only spares reads.
 // Throws kUnsupported for a latent in int8, which has one scale where K and V have two.
 ModelConfig accountingModel(const ModelSpec& spec, DataType kv_dtype);
 

@@ -553,13 +553,24 @@ void ReplayTest::everyModelOfTheTable() {
     const CliResult too_large = runCli(few + QStringList{"--model", "deepseek-v3"} + weights);
     KVLAB_VERIFY_REFUSAL(too_large, 2);
     QVERIFY(too_large.err.contains("no block fits"));
-    const CliResult windowed = runCli(few + QStringList{"--model", "mistral-7b-v0.1"});
-    QCOMPARE(windowed.exit_code, 0);
-    QVERIFY(windowed.err.contains("frees no block yet"));
+    // The same shape with and without a window: 10,000 tokens at once, or no more than 4,095, one
+    // block that they begin in, and the chunk of a prompt.
+    const QStringList one_long = {
+        "replay",          "--no-weights", "--poisson",      "5", "--count",      "1",
+        "--prompt-median", "10000",        "--prompt-sigma", "0", "--prompt-max", "20000",
+        "--output-max",    "10",           "--json"};
+    const CliResult whole = runCli(one_long + QStringList{"--model", "mistral-7b-v0.3"});
+    KVLAB_VERIFY_SUCCESS(whole);
+    QVERIFY(whole.json()["pool"].toObject()["blocks_peak"].toInt() >= 10000 / 16);
+    const CliResult windowed = runCli(one_long + QStringList{"--model", "mistral-7b-v0.1"});
+    KVLAB_VERIFY_SUCCESS(windowed);
+    const int peak = windowed.json()["pool"].toObject()["blocks_peak"].toInt();
+    QVERIFY(peak >= 4095 / 16 && peak <= (4095 + 512) / 16 + 2);
     KVLAB_VERIFY_REFUSAL(runCli(few + QStringList{"--model", "gemma-3-4b"}), 2);
-    QCOMPARE(runCli(few + QStringList{"--model", "gemma-3-4b", "--weights-bytes", "8000000000"})
-                 .exit_code,
-             0);
+    const CliResult mixed =
+        runCli(few + QStringList{"--model", "gemma-3-4b", "--weights-bytes", "8000000000"});
+    QCOMPARE(mixed.exit_code, 0);
+    QVERIFY(mixed.err.contains("29 of 34 layers of Gemma-3-4B see a window of 1024 tokens"));
 }
 
 void ReplayTest::badCalls_data() {

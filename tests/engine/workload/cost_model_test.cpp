@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/workload/cost_model.h"
 
+#include <algorithm>
+
 #include <QTest>
 
 #include "engine/sizing/kv_size.h"
@@ -72,6 +74,9 @@ class CostModelTest : public QObject {
                 QCOMPARE(accountingModel(spec, dtype).kvBytesPerToken(dtype),
                          kvBytesPerToken(KvShape::of(spec), dtype).value);
             }
+            const std::vector<int> windows = accountingModel(spec, DataType::kF16).layer_windows;
+            QCOMPARE(std::count(windows.begin(), windows.end(), spec.window),
+                     spec.num_local_layers);
         }
     }
 };
