@@ -36,7 +36,7 @@ std::string errorText(double error) {
 }
 
 void printRow(const SelfcheckRow& row) {
-    std::printf("%-16s %-38s %5d %9s %9s  %s\n", row.operation.c_str(), row.variant.c_str(),
+    std::printf("%-20s %-38s %5d %9s %9s  %s\n", row.operation.c_str(), row.variant.c_str(),
                 row.num_cases, errorText(row.worst_error).c_str(), errorText(row.tolerance).c_str(),
                 row.passed() ? "ok" : "MISS");
     if (!row.passed()) std::printf("%16s %s\n", "", row.worst_case.c_str());
@@ -73,7 +73,7 @@ void runSelfcheck(const SelfcheckCommandOptions& options) {
         if (check.tokens.size() < kNumTokens) check.tokens.push_back(token.value);
     }
     if (!options.json) {
-        std::printf("backend %s, %s, seed %llu\n\n%-16s %-38s %5s %9s %9s\n", backend->name(),
+        std::printf("backend %s, %s, seed %llu\n\n%-20s %-38s %5s %9s %9s\n", backend->name(),
                     backend->deviceName().c_str(), static_cast<unsigned long long>(check.seed),
                     "operation", "variant", "cases", "worst", "allowed");
         check.on_row = printRow;

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/contiguous_attention/contiguous_attention.h"
 #include "kernels/copy_blocks/copy_blocks.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/kv_cache_write/kv_cache_write.h"
@@ -30,6 +31,12 @@ struct Ops {
     void (*paged_attention)(const PagedAttentionParams&, ExecutionContext&) = nullptr;
     void (*silu_mul)(const SiluMulParams&, ExecutionContext&) = nullptr;
     void (*copy_blocks)(const CopyBlocksParams&, ExecutionContext&) = nullptr;
+
+    // For selfcheck and bench, not of the forward pass; null where the backend has no such thing.
+    // The product as it goes through cuBLAS.
+    void (*matmul_split)(const MatmulParams&, ExecutionContext&) = nullptr;
+    // paged_attention's yardstick.
+    void (*contiguous_attention)(const ContiguousAttentionParams&, ExecutionContext&) = nullptr;
 };
 
 // The first `num_slots` slots of a block of the device pool and of one of the host pool.

@@ -16,6 +16,7 @@
 #include "kernels/reference/attention_reference.h"
 #include "kernels/reference/dequantise_reference.h"
 #include "kernels/reference/llama_reference.h"
+#include "kernels/simt/kernel_use.h"
 
 namespace kvlab {
 
@@ -72,25 +73,28 @@ class Random {
     std::mt19937_64 engine_;
 };
 
-// Memory of the backend with given contents; what the host gave stays for comparison.
+// Memory of the backend with given contents; what the host gave stays for comparison. It begins
+// `shift` bytes behind an address that suits every load.
 class Place {
   public:
-    Place(Backend& backend, std::vector<std::byte> bytes)
-        : backend_(backend), bytes_(std::move(bytes)), given_(bytes_) {
+    Place(Backend& backend, std::vector<std::byte> bytes, size_t shift = 0)
+        : backend_(backend), shift_(shift), given_(std::move(bytes)), bytes_(shift, kPoison) {
+        bytes_.insert(bytes_.end(), given_.begin(), given_.end());
         memory_ = backend.resident(bytes_.data(), static_cast<int64_t>(bytes_.size()), "selfcheck");
     }
-    std::byte* data() const { return memory_.get(); }
+    std::byte* data() const { return memory_.get() + shift_; }
     const std::vector<std::byte>& given() const { return given_; }
     std::vector<std::byte> now() const {
         std::vector<std::byte> result(given_.size());
-        backend_.download(memory_.get(), static_cast<int64_t>(result.size()), result.data());
+        backend_.download(data(), static_cast<int64_t>(result.size()), result.data());
         return result;
     }
 
   private:
     Backend& backend_;
-    std::vector<std::byte> bytes_;  // the memory itself where operations read host memory
+    size_t shift_;
     std::vector<std::byte> given_;
+    std::vector<std::byte> bytes_;  // the memory itself where operations read host memory
     Backend::Memory memory_;
 };
 
@@ -104,7 +108,8 @@ std::vector<std::byte> bytesOf(const std::vector<T>& values) {
 class Input {
   public:
     template <class T>
-    Input(Backend& backend, const std::vector<T>& values) : place_(backend, bytesOf(values)) {}
+    Input(Backend& backend, const std::vector<T>& values, size_t shift = 0)
+        : place_(backend, bytesOf(values), shift) {}
     const float* floats() const { return reinterpret_cast<const float*>(place_.data()); }
     const int32_t* ints() const { return reinterpret_cast<const int32_t*>(place_.data()); }
     const void* raw() const { return place_.data(); }
@@ -116,9 +121,12 @@ class Input {
 // An output of f32 between margins. `before` is what lies in it, poison if empty.
 class Output {
   public:
-    Output(Backend& backend, int64_t num_values, const std::vector<float>& before = {})
+    Output(Backend& backend,
+           int64_t num_values,
+           const std::vector<float>& before = {},
+           size_t shift = 0)
         : num_values_(static_cast<size_t>(num_values)),
-          place_(backend, poisoned(num_values_, before)) {}
+          place_(backend, poisoned(num_values_, before), shift) {}
     float* data() const { return reinterpret_cast<float*>(place_.data() + kMarginBytes); }
     // Empty when a margin was written to.
     std::vector<float> read() const {
@@ -271,7 +279,7 @@ struct Selfcheck {
 
     void checkRmsNorm() {
         begin("rms_norm", "f32", 1e-5);
-        for (const int dim : {8, 24, 100, 256, 1024, 4096, 8192}) {
+        for (const int dim : {8, 24, 30, 100, 256, 1024, 4096, 8192}) {
             for (const int num_rows : {1, random.whole(2, 9)}) {
                 const bool in_place = random.coin();
                 check(shapeText(num_rows, " rows of ", dim, in_place ? ", in place" : ""), [&] {
@@ -309,38 +317,69 @@ struct Selfcheck {
     void checkMatmul() {
         struct Shape {
             int num_rows, num_inputs, num_outputs;
+            size_t shift = 0;  // of the weights, in bytes
         };
         for (const TensorType type : kAllTensorTypes) {
             begin("matmul", tensorTypeName(type), 2e-5);
-            std::vector<Shape> shapes = {
-                {1, 256, 65},  {2, 512, 7},   {5, 256, 130},
-                {17, 512, 33}, {64, 256, 96}, {random.whole(3, 40), 768, random.whole(1, 70)}};
+            std::vector<Shape> shapes = {{1, 256, 65},
+                                         {2, 512, 7},
+                                         {4, 256, 10},
+                                         {5, 256, 130},
+                                         {17, 512, 33},
+                                         {64, 256, 96},
+                                         {random.whole(3, 40), 768, random.whole(1, 70)},
+                                         {6, 256, 11, 4}};
             // Many rows and outputs: a GPU takes its tiled kernel from 96 tiles of 64 x 64 on.
             shapes.push_back({random.whole(33, 64), std::max(64, tensorBlockValues(type)),
                               6144 - random.whole(0, 63)});
-            if (!isQuantised(type))
-                shapes.insert(shapes.end(), {{1, 24, 61}, {3, 40, 24}, {9, 1, 1}});
+            if (!isQuantised(type)) {
+                shapes.insert(shapes.end(), {{1, 24, 61}, {3, 40, 24}, {9, 1, 1}, {33, 9, 6081}});
+            } else if (type == TensorType::kQ4_K) {  // whose blocks are read in 16 bytes
+                shapes.push_back({33, 256, 6081, 2});
+            }
             for (const Shape& shape : shapes) {
                 const bool has_bias = random.coin();
                 const bool accumulate = random.coin();
                 check(shapeText(shape.num_rows, " rows, ", shape.num_inputs, " to ",
                                 shape.num_outputs, has_bias ? ", bias" : "",
-                                accumulate ? ", added" : ""),
+                                accumulate ? ", added" : "", shape.shift > 0 ? ", shifted" : ""),
                       [&] {
-                          return matmulError(type, shape.num_rows, shape.num_inputs,
-                                             shape.num_outputs, has_bias, accumulate);
+                          return matmulError(backend.ops().matmul, type, shape.num_rows,
+                                             shape.num_inputs, shape.num_outputs, has_bias,
+                                             accumulate, shape.shift);
                       });
             }
             end();
         }
     }
 
-    double matmulError(TensorType type,
+    // What stands around cuBLAS.
+    void checkMatmulSplit() {
+        if (backend.ops().matmul_split == nullptr) return;
+        for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16}) {
+            begin("matmul_split", tensorTypeName(type), 2e-5);
+            for (const int num_rows : {1, 33, random.whole(34, 70)}) {
+                const int num_inputs = random.whole(1, 600);
+                const int num_outputs = num_rows == 1 ? 1100 : random.whole(1, 70);
+                const bool has_bias = random.coin();
+                const bool accumulate = random.coin();
+                check(shapeText(num_rows, " rows, ", num_inputs, " to ", num_outputs), [&] {
+                    return matmulError(backend.ops().matmul_split, type, num_rows, num_inputs,
+                                       num_outputs, has_bias, accumulate, 0);
+                });
+            }
+            end();
+        }
+    }
+
+    double matmulError(void (*operation)(const MatmulParams&, ExecutionContext&),
+                       TensorType type,
                        int num_rows,
                        int num_inputs,
                        int num_outputs,
                        bool has_bias,
-                       bool accumulate) {
+                       bool accumulate,
+                       size_t shift) {
         const int64_t num_weights = int64_t{num_outputs} * num_inputs;
         const std::vector<std::byte> weight =
             quantise(type, random.values(num_weights).data(), num_weights);
@@ -348,7 +387,7 @@ struct Selfcheck {
         const std::vector<float> input = random.values(int64_t{num_rows} * num_inputs);
         const std::vector<float> bias = random.values(num_outputs);
         const std::vector<float> before = random.values(int64_t{num_rows} * num_outputs);
-        const Input weight_there(backend, weight), input_there(backend, input),
+        const Input weight_there(backend, weight, shift), input_there(backend, input),
             bias_there(backend, bias);
         const Output output(backend, int64_t{num_rows} * num_outputs,
                             accumulate ? before : std::vector<float>{});
@@ -362,7 +401,7 @@ struct Selfcheck {
         p.num_inputs = num_inputs;
         p.num_outputs = num_outputs;
         p.accumulate = accumulate;
-        run(backend.ops().matmul, p);
+        run(operation, p);
         std::vector<double> expected;
         double scale = 0;
         for (int r = 0; r < num_rows; ++r) {
@@ -571,29 +610,33 @@ struct Selfcheck {
 
     void checkSiluMul() {
         begin("silu_mul", "f32", 1e-5);
-        for (const int num_values : {1, 31, 1000, 4099}) {
+        for (const int num_values : {1, 31, 1000, 1001, 4099}) {
             const bool in_place = random.coin();
-            check(shapeText(num_values, " values", in_place ? ", in place" : ""), [&] {
-                std::vector<float> gate = random.values(num_values, 5.f);
-                const std::vector<float> up = random.values(num_values);
-                if (num_values > 30) {  // where the exponential leaves f32
-                    gate[3] = 120.f;
-                    gate[7] = -120.f;
-                }
-                const Input gate_there(backend, gate), up_there(backend, up);
-                const Output output(backend, num_values, in_place ? gate : std::vector<float>{});
-                SiluMulParams p;
-                p.gate = in_place ? output.data() : gate_there.floats();
-                p.up = up_there.floats();
-                p.output = output.data();
-                p.num_values = num_values;
-                run(backend.ops().silu_mul, p);
-                std::vector<double> expected;
-                for (size_t i = 0; i < gate.size(); ++i) {
-                    expected.push_back(gate[i] / (1 + std::exp(-double{gate[i]})) * up[i]);
-                }
-                return relativeError(output.read(), expected);
-            });
+            const size_t shift = num_values == 1001 ? 4 : 0;
+            check(shapeText(num_values, " values", in_place ? ", in place" : "",
+                            shift > 0 ? ", shifted" : ""),
+                  [&] {
+                      std::vector<float> gate = random.values(num_values, 5.f);
+                      const std::vector<float> up = random.values(num_values);
+                      if (num_values > 30) {  // where the exponential leaves f32
+                          gate[3] = 120.f;
+                          gate[7] = -120.f;
+                      }
+                      const Input gate_there(backend, gate, shift), up_there(backend, up);
+                      const Output output(backend, num_values,
+                                          in_place ? gate : std::vector<float>{}, shift);
+                      SiluMulParams p;
+                      p.gate = in_place ? output.data() : gate_there.floats();
+                      p.up = up_there.floats();
+                      p.output = output.data();
+                      p.num_values = num_values;
+                      run(backend.ops().silu_mul, p);
+                      std::vector<double> expected;
+                      for (size_t i = 0; i < gate.size(); ++i) {
+                          expected.push_back(gate[i] / (1 + std::exp(-double{gate[i]})) * up[i]);
+                      }
+                      return relativeError(output.read(), expected);
+                  });
         }
         end();
     }
@@ -656,7 +699,7 @@ struct Selfcheck {
     void checkKvCacheWrite() {
         for (const DataType dtype : kKvDataTypes) {
             begin("kv_cache_write", dataTypeName(dtype), roundingOf(dtype));
-            for (const int head_dim : {8, 20, 64, 128, 256}) {
+            for (const int head_dim : {8, 9, 20, 64, 128, 256}) {
                 const int num_kv_heads = random.whole(1, 4);
                 const int block_size = random.coin() ? 16 : random.whole(1, 9);
                 const bool per_plane = random.coin();
@@ -756,11 +799,13 @@ struct Selfcheck {
     void checkCopyBlocks() {
         for (const DataType dtype : kKvDataTypes) {
             begin("copy_blocks", dataTypeName(dtype), 0);
-            for (const int head_dim : {8, 20, 64, 128}) {
+            for (const int head_dim : {8, 9, 20, 64, 128}) {
                 const int block_size = random.coin() ? 16 : random.whole(1, 9);
+                // A single head of 9 values: no slot begins on 4 bytes, but in f32.
+                const int num_kv_heads = head_dim == 9 ? 1 : random.whole(1, 4);
                 check(shapeText("heads of ", head_dim, ", blocks of ", block_size), [&] {
                     return copyBlocksError(
-                        poolView(dtype, 3, 9, block_size, random.whole(1, 4), head_dim));
+                        poolView(dtype, 3, 9, block_size, num_kv_heads, head_dim));
                 });
             }
             end();
@@ -815,6 +860,31 @@ struct Selfcheck {
         return pool.now() == expected ? 0 : kNoNumber;
     }
 
+    // Per head size from which a kernel of its own serves, each way to multiply: query vectors that
+    // share a read, with and without matrix instructions.
+    struct AttentionForm {
+        int head_dim, group;
+        AttentionVariant variant;
+    };
+    static std::vector<AttentionForm> attentionForms(DataType dtype) {
+        std::vector<AttentionForm> forms;
+        for (const int head_dim : {64, 128, 256}) {
+            for (const int group : {1, 2, 4, 8}) {
+                forms.push_back({head_dim, group, AttentionVariant::kFma});
+            }
+            if (dtype == DataType::kF32) continue;
+            for (const int group : {8, 16}) {
+                forms.push_back({head_dim, group, AttentionVariant::kMma});
+            }
+        }
+        return forms;
+    }
+
+    static std::string formText(const AttentionForm& form) {
+        return shapeText("heads of ", form.head_dim, ", groups of ", form.group,
+                         form.variant == AttentionVariant::kMma ? ", mma" : ", fma");
+    }
+
     void checkPagedAttention() {
         struct Shape {
             int head_dim, num_kv_heads, group, block_size, longest, window;
@@ -843,8 +913,86 @@ struct Selfcheck {
                                                      s.block_size, s.longest, s.window);
                       });
             }
+            for (const AttentionForm& form : attentionForms(dtype)) {
+                const int block_size = random.whole(1, 20);
+                check(shapeText(formText(form), ", blocks of ", block_size), [&] {
+                    return pagedAttentionError(dtype, form.head_dim, 1, form.group, block_size, 21,
+                                               0, false, &form);
+                });
+            }
             end();
         }
+    }
+
+    void checkContiguousAttention() {
+        if (backend.ops().contiguous_attention == nullptr) return;
+        for (const DataType dtype : {DataType::kF16, DataType::kBF16}) {
+            begin("contiguous_attention", dataTypeName(dtype), 1e-4);
+            for (const AttentionForm& form : attentionForms(dtype)) {
+                const int num_kv_heads = random.whole(1, 2);
+                const int longest = random.whole(1, 60);
+                check(shapeText(num_kv_heads, " ", formText(form), ", up to ", longest, " tokens"),
+                      [&] { return contiguousAttentionError(dtype, form, num_kv_heads, longest); });
+            }
+            end();
+        }
+    }
+
+    // Three sequences of ragged lengths: to the reference, a pool whose blocks hold a sequence
+    // each.
+    double contiguousAttentionError(DataType dtype,
+                                    const AttentionForm& form,
+                                    int num_kv_heads,
+                                    int longest) {
+        constexpr int kNumSeqs = 3;
+        PagedKvView kv = poolView(dtype, 1, kNumSeqs, longest, num_kv_heads, form.head_dim);
+        std::vector<std::byte> pool(static_cast<size_t>(kv.numBytes()), kPoison);
+        kv.data = pool.data();
+        const std::vector<int32_t> lens = {random.whole(1, longest), longest,
+                                           random.whole(1, longest)};
+        for (int seq_idx = 0; seq_idx < kNumSeqs; ++seq_idx) {
+            for (int i = 0; i < lens[static_cast<size_t>(seq_idx)]; ++i) {
+                storeRandom(kv, 0, int64_t{seq_idx} * longest + i);
+            }
+        }
+        const int num_heads = num_kv_heads * form.group;
+        const std::vector<float> query =
+            random.values(int64_t{kNumSeqs} * num_heads * form.head_dim);
+        const std::vector<int32_t> tables = {0, 1, 2};
+        PagedAttentionParams paged;
+        paged.query = query.data();
+        paged.kv = kv;
+        paged.block_tables = tables.data();
+        paged.max_blocks_per_seq = 1;
+        paged.row_to_seq = tables.data();
+        paged.context_lens = lens.data();
+        paged.num_rows = kNumSeqs;
+        paged.num_seqs = kNumSeqs;
+        paged.num_heads = num_heads;
+        paged.scale = 1.f / std::sqrt(static_cast<float>(form.head_dim));
+        const std::vector<double> expected = attentionReference(paged);
+
+        const Place pool_there(backend, pool);
+        const Input query_there(backend, query), lens_there(backend, lens);
+        const Output output(backend, static_cast<int64_t>(query.size()));
+        ContiguousAttentionParams p;
+        p.query = query_there.floats();
+        p.key = pool_there.data() + kv.offset(0, PagedKvView::kKey, 0, 0) * dataTypeBytes(dtype);
+        p.value =
+            pool_there.data() + kv.offset(0, PagedKvView::kValue, 0, 0) * dataTypeBytes(dtype);
+        p.dtype = dtype;
+        p.context_lens = lens_there.ints();
+        p.num_seqs = kNumSeqs;
+        p.max_context_len = longest;
+        p.num_heads = num_heads;
+        p.num_kv_heads = num_kv_heads;
+        p.head_dim = form.head_dim;
+        p.scale = paged.scale;
+        p.output = output.data();
+        p.num_splits = random.whole(1, 3);
+        p.variant = form.variant;
+        run(backend.ops().contiguous_attention, p);
+        return relativeError(output.read(), expected);
     }
 
     void checkAttentionMass() {
@@ -868,6 +1016,7 @@ struct Selfcheck {
     }
 
     // Three sequences of ragged lengths; two decode, one has a chunk of its prompt behind a prefix.
+    // With a form it is made so, and the chunk has several rows.
     double pagedAttentionError(DataType dtype,
                                int head_dim,
                                int num_kv_heads,
@@ -875,10 +1024,12 @@ struct Selfcheck {
                                int block_size,
                                int longest,
                                int window,
-                               bool wants_mass = false) {
+                               bool wants_mass = false,
+                               const AttentionForm* form = nullptr) {
         constexpr int kLayer = 1;
-        const int lens[] = {longest, random.whole(1, longest), random.whole(1, longest)};
-        const int chunk = std::min(lens[1], random.whole(1, 9));
+        const int fewest = form != nullptr ? 2 : 1;  // rows of the chunk
+        const int lens[] = {longest, random.whole(fewest, longest), random.whole(1, longest)};
+        const int chunk = std::min(lens[1], random.whole(fewest, 9));
         int num_needed = 0;
         int max_blocks = 0;
         for (const int len : lens) {
@@ -948,6 +1099,11 @@ struct Selfcheck {
         if (random.coin()) p.max_context_len = longest;
         if (random.coin()) p.num_splits = random.whole(1, 4);
         if (random.coin()) p.variant = AttentionVariant::kFma;
+        if (form != nullptr) {
+            p.host_row_to_seq = row_to_seq.data();
+            p.num_splits = 2;
+            p.variant = form->variant;
+        }
         if (!wants_mass) {
             run(backend.ops().paged_attention, p);
             return relativeError(output.read(), expected);
@@ -1026,6 +1182,25 @@ struct Selfcheck {
                 std::memcpy(reinterpret_cast<std::byte*>(kv.scales()) + stored * 4, &scale, 4);
             }
         }
+    }
+
+    // --- what ran
+    // ---------------------------------------------------------------------------------
+
+    // Through simt each kernel counts its launches: a kernel that no case reaches is a miss.
+    std::vector<simt::KernelUse> kernels_before;
+
+    void checkKernelsRan() {
+        begin("kernels", "launched", 0);
+        const std::vector<simt::KernelUse> now = simt::kernelUses();
+        for (size_t i = 0; i < now.size(); ++i) {
+            check(now[i].num_launches > kernels_before[i].num_launches ? "each of them"
+                                                                       : now[i].name + " never ran",
+                  [&] {
+                      return now[i].num_launches > kernels_before[i].num_launches ? 0 : kNoNumber;
+                  });
+        }
+        end();
     }
 
     // --- whole decodes --------------------------------------------------------------------------
@@ -1272,16 +1447,21 @@ SelfcheckReport selfcheck(Backend& backend, const SelfcheckOptions& options) {
         check.checkDecodes();
         return check.report;
     }
+    const bool counts_launches = check.report.backend == "simt";
+    if (counts_launches) check.kernels_before = simt::kernelUses();
     check.checkEmbedding();
     check.checkRmsNorm();
     check.checkMatmul();
     check.checkMatmulGroup();
+    check.checkMatmulSplit();
     check.checkRope();
     check.checkSiluMul();
     check.checkKvCacheWrite();
     check.checkCopyBlocks();
     check.checkPagedAttention();
     check.checkAttentionMass();
+    check.checkContiguousAttention();
+    if (counts_launches) check.checkKernelsRan();
     check.checkDecodes();
     return check.report;
 }

@@ -60,6 +60,9 @@ struct SelfcheckOptions {
 // what is stored lies outside half a step of its type from the reference's own K and V, as a share
 // of the row's largest, and infinite where a row was written that no token has.
 //
+// Through simt a last row of the operations, `kernels`, names a kernel of the program (with its
+// template arguments) that none of the cases has launched: infinite then.
+//
 // A wrong kernel makes a row fail; only a broken device throws.
 SelfcheckReport selfcheck(Backend& backend, const SelfcheckOptions& options);
 

@@ -16,6 +16,8 @@ Ops simtOps() {
     ops.paged_attention = pagedAttentionSimt;
     ops.silu_mul = siluMulSimt;
     ops.copy_blocks = copyBlocksSimt;
+    ops.matmul_split = matmulSplitSimt;
+    ops.contiguous_attention = contiguousAttentionSimt;
     return ops;
 }
 

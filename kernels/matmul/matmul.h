@@ -122,6 +122,9 @@ void matmulGroupCpu(const MatmulGroupParams& params, ExecutionContext& context);
 // Through kernels/simt: the CUDA source, run thread block by thread block on the CPU.
 void matmulSimt(const MatmulParams& params, ExecutionContext& context);
 void matmulGroupSimt(const MatmulGroupParams& params, ExecutionContext& context);
+// As matmulCuda where it goes through cuBLAS, for F32, F16 and BF16: inputs split in two, a product
+// (plain loops stand in for cuBLAS's), sums finished.
+void matmulSplitSimt(const MatmulParams& params, ExecutionContext& context);
 // Pointers are device memory. Present when KVLAB_CUDA is on.
 void matmulCuda(const MatmulParams& params, ExecutionContext& context);
 void matmulGroupCuda(const MatmulGroupParams& params, ExecutionContext& context);

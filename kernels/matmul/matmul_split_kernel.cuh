@@ -9,9 +9,13 @@
 //   low[r, k] = T(input[r, k] / scale[r] - high[r, k])
 //   output[r, o] = scale[r] * sums[r, o] (+ bias[o]) (+ output[r, o] when accumulate)
 //
-// scale[r] is a power of two that brings the row's largest magnitude to 2^13 … 2^14: below f16's
-// 65,504, far above its smallest. Two f16 keep 22 bits of a value, two bf16 16 bits; one f16 alone
-// would keep 11, and products would be off by 3e-4.
+// scale[r] is a power of two that brings the row's largest finite magnitude to 2^13 … 2^14: below
+// f16's 65,504, far above its smallest. Two f16 keep 22 bits of a value, two bf16 16 bits; one f16
+// alone would keep 11, and products would be off by 3e-4.
+//
+// An infinity or NaN goes into `high` as it is, and its `low` is 0: with finite weights the product
+// is what f32 gives (infinite, or NaN where infinities of both signs or a weight of 0 meet), and
+// the row's other values lose nothing. An infinite weight gives NaN where some `low` is 0.
 //
 // In   input [num_rows, num_inputs] f32; sums [num_rows, num_outputs] f32
 // Out  high, low [num_rows, num_inputs] of T; scales [num_rows]; output [num_rows, num_outputs]
@@ -35,6 +39,7 @@ namespace kvlab {
 
 constexpr int kMatmulSplitThreads = 256;
 constexpr int kMatmulFinishValues = 1024;  // of a thread block
+constexpr float kLargestFloat = 3.402823466e+38f;
 
 struct MatmulSplitParams {
     const float* input = nullptr;  // [num_rows, num_inputs]
@@ -52,7 +57,8 @@ __global__ void __launch_bounds__(kMatmulSplitThreads) matmulSplitKernel(MatmulS
     const int thread = static_cast<int>(threadIdx.x);
     float largest = 0.f;
     for (int i = thread; i < params.num_inputs; i += kMatmulSplitThreads) {
-        largest = fmaxf(largest, fabsf(params.input[first + i]));
+        const float magnitude = fabsf(params.input[first + i]);
+        if (magnitude <= kLargestFloat) largest = fmaxf(largest, magnitude);
     }
     KVLAB_UNROLL
     for (int offset = 16; offset > 0; offset /= 2) {
@@ -64,10 +70,9 @@ __global__ void __launch_bounds__(kMatmulSplitThreads) matmulSplitKernel(MatmulS
     for (int w = 0; w < kMatmulSplitThreads / 32; ++w) largest = fmaxf(largest, warp_largest[w]);
 
     // 2^exponent with largest in [2^13, 2^14) times it; a row of zeros, or of numbers of which no
-    // power of two in f32 can say so, is as good with one at the edge. Infinities stay what they
-    // are.
+    // power of two in f32 can say so, is as good with one at the edge.
     int exponent = 0;
-    if (largest > 0.f && largest <= 3.402823466e+38f) {
+    if (largest > 0.f) {
         frexpf(largest, &exponent);
         exponent = exponent - 14 > -126 ? exponent - 14 : -126;
     }
@@ -77,7 +82,7 @@ __global__ void __launch_bounds__(kMatmulSplitThreads) matmulSplitKernel(MatmulS
     for (int i = thread; i < params.num_inputs; i += kMatmulSplitThreads) {
         const float value = params.input[first + i] * inverse;
         high[i] = fromFloat<T>(value);
-        low[i] = fromFloat<T>(value - toFloat(high[i]));
+        low[i] = fromFloat<T>(fabsf(value) <= kLargestFloat ? value - toFloat(high[i]) : 0.f);
     }
     if (thread == 0) params.scales[blockIdx.x] = ldexpf(1.f, exponent);
 }

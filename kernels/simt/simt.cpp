@@ -5,6 +5,8 @@
 #include <atomic>
 #include <bit>
 #include <cstdio>
+#include <cstdlib>
+#include <cxxabi.h>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -700,6 +702,62 @@ ScopedPredecessor::ScopedPredecessor(const Predecessor* predecessor)
 }
 
 ScopedPredecessor::~ScopedPredecessor() { current_predecessor = previous_; }
+
+namespace {
+
+// Counters exist before main and for as long as their library.
+struct KernelCounters {
+    std::mutex mutex;
+    std::vector<const KernelCounter*> all;
+};
+KernelCounters& kernelCounters() {
+    static KernelCounters counters;
+    return counters;
+}
+
+}  // namespace
+
+KernelCounter::KernelCounter(const std::type_info& tag) : tag_(tag) {
+    KernelCounters& counters = kernelCounters();
+    const std::lock_guard lock(counters.mutex);
+    counters.all.push_back(this);
+}
+
+KernelUse KernelCounter::use() const {
+    // kvlab::simt::KernelTag<&(void kvlab::kernel<true>(Params))>, or, of a kernel that is no
+    // template, kvlab::simt::KernelTag<&kvlab::kernel>
+    int status = 0;
+    char* const text = abi::__cxa_demangle(tag_.name(), nullptr, nullptr, &status);
+    std::string name = text != nullptr ? text : tag_.name();
+    std::free(text);
+    if (const size_t begin = name.find("<&"); begin != std::string::npos) {
+        name.erase(0, begin + 2);
+        if (name.starts_with("(void ")) name.erase(0, 6);
+        // Up to the parameters or the tag's own bracket; parentheses within brackets are casts of
+        // enumerations.
+        int depth = 0;
+        for (size_t i = 0; i < name.size(); ++i) {
+            if (name[i] == '<') ++depth;
+            if (name[i] == '>') --depth;
+            if (depth < 0 ||
+                (name[i] == '(' && depth == 0 && name.compare(i, 11, "(anonymous ") != 0)) {
+                name.erase(i);
+                break;
+            }
+        }
+    }
+    return {std::move(name), num_launches_.load(std::memory_order_relaxed)};
+}
+
+std::vector<KernelUse> kernelUses() {
+    KernelCounters& counters = kernelCounters();
+    const std::lock_guard lock(counters.mutex);
+    std::vector<KernelUse> uses;
+    for (const KernelCounter* const counter : counters.all) uses.push_back(counter->use());
+    std::sort(uses.begin(), uses.end(),
+              [](const KernelUse& a, const KernelUse& b) { return a.name < b.name; });
+    return uses;
+}
 
 void launch(const char* kernel_name,
             dim3 grid,

@@ -95,8 +95,11 @@ void launchEarly(void (*kernel)(Parameters...),
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 #include <vector>
+
+#include "kernels/simt/kernel_use.h"
 
 struct uint3 {
     unsigned x = 0;
@@ -215,8 +218,25 @@ void launch(const char* kernel_name,
             const std::function<void()>& thread,
             bool is_early = false);
 
+// One for each kernel that a launch names, from the start of the program on; kernelUses() in
+// kernel_use.h lists them.
+class KernelCounter {
+  public:
+    explicit KernelCounter(const std::type_info& tag);
+    void count() { num_launches_.fetch_add(1, std::memory_order_relaxed); }
+    KernelUse use() const;
+
+  private:
+    const std::type_info& tag_;  // a type that the kernel is an argument of
+    std::atomic<int64_t> num_launches_ = 0;
+};
+template <auto kKernel>
+struct KernelTag {};
+template <auto kKernel>
+inline KernelCounter kernel_counter{typeid(KernelTag<kKernel>)};
+
 // By value and evaluated once, as CUDA passes them.
-template <typename... Parameters, typename... Arguments>
+template <auto kKernel, typename... Parameters, typename... Arguments>
 void launchKernel(bool is_early,
                   const char* kernel_name,
                   void (*kernel)(Parameters...),
@@ -225,6 +245,7 @@ void launchKernel(bool is_early,
                   size_t shared_bytes,
                   Arguments&&... arguments) {
     const std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
+    kernel_counter<kKernel>.count();
     launch(
         kernel_name, grid, thread_block, shared_bytes, [&] { std::apply(kernel, values); },
         is_early);
@@ -313,10 +334,10 @@ T addAtomically(T* address, T value) {
     KVLAB_SIMT_LAUNCH(false, kernel, grid, thread_block, shared_bytes, stream, __VA_ARGS__)
 #define KVLAB_LAUNCH_EARLY(kernel, grid, thread_block, shared_bytes, stream, ...) \
     KVLAB_SIMT_LAUNCH(true, kernel, grid, thread_block, shared_bytes, stream, __VA_ARGS__)
-#define KVLAB_SIMT_LAUNCH(is_early, kernel, grid, thread_block, shared_bytes, stream, ...) \
-    (static_cast<void>(stream),                                                            \
-     ::kvlab::simt::launchKernel(is_early, #kernel, kernel, (grid), (thread_block),        \
-                                 (shared_bytes)__VA_OPT__(, ) __VA_ARGS__))
+#define KVLAB_SIMT_LAUNCH(is_early, kernel, grid, thread_block, shared_bytes, stream, ...)  \
+    (static_cast<void>(stream),                                                             \
+     ::kvlab::simt::launchKernel<kernel>(is_early, #kernel, kernel, (grid), (thread_block), \
+                                         (shared_bytes)__VA_OPT__(, ) __VA_ARGS__))
 
 #define KVLAB_NOTE_IF(condition, ...)                         \
     ((::kvlab::simt::current_notes != nullptr && (condition)) \

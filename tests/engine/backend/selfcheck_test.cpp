@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <QFile>
 #include <QTest>
 
 #include "engine/backend/host_backend.h"
@@ -13,6 +14,8 @@
 #include "engine/workload/corpus.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/half.h"
+#include "kernels/simt/kernel_use.h"
+#include "kernels/tensor_type.h"
 
 using namespace kvlab;
 
@@ -322,6 +325,52 @@ class SelfcheckTest : public QObject {
         WrongBackend wrong(ops);
         const SelfcheckReport report = selfcheck(wrong, bundledDecodes(36));
         QVERIFY(missed(report, "decode_kv"));
+    }
+
+    // simt's kernels are those of the CUDA plugin, by the table that nvcc's report is held against
+    // (tests/kernels/resource_usage), so what runs through simt here leaves none of those out.
+    void simtHasEveryKernelOfThePlugin() {
+        QFile table(QStringLiteral(KVLAB_SOURCE_DIR "/tests/kernels/resource_usage.txt"));
+        QVERIFY(table.open(QIODevice::ReadOnly));
+        QStringList of_plugin;
+        for (const QString& line : QString::fromUtf8(table.readAll()).split('\n')) {
+            if (line.isEmpty() || line.startsWith('#')) continue;
+            // Behind registers, spills, stack and shared bytes.
+            of_plugin.push_back(line.simplified().section(' ', 4));
+        }
+        QStringList of_simt;
+        for (const simt::KernelUse& kernel : simt::kernelUses()) {
+            QString name = QString::fromStdString(kernel.name).remove("kvlab::");
+            for (const TensorType type : kAllTensorTypes) {
+                name.replace(QString("(TensorType)%1").arg(static_cast<int>(type)),
+                             tensorTypeName(type));
+            }
+            name.replace("(RopeStyle)0", "interleaved").replace("(RopeStyle)1", "half-split");
+            name.replace("<Half", "<__half").replace("<Bfloat16", "<__nv_bfloat16");
+            of_simt.push_back(name);
+        }
+        of_plugin.sort();
+        of_simt.sort();
+        QVERIFY(of_plugin.size() > 100);
+        QCOMPARE(of_simt, of_plugin);
+    }
+
+    // That all of them ran says `kernels` in the table of `kvlab-cli selfcheck --backend simt`;
+    // here a backend of that name runs none.
+    void kernelsThatNeverRanAreAMiss() {
+        HostBackend idle("simt", cpuOps());
+        ThreadPool threads(1);
+        idle.context().threads = &threads;
+        SelfcheckOptions options;
+        const SelfcheckReport report = selfcheck(idle, options);
+        const auto kernels =
+            std::find_if(report.rows.begin(), report.rows.end(),
+                         [](const SelfcheckRow& row) { return row.operation == "kernels"; });
+        QVERIFY(kernels != report.rows.end());
+        QVERIFY(!kernels->passed());
+        QCOMPARE(kernels->num_cases, static_cast<int>(simt::kernelUses().size()));
+        QVERIFY(kernels->worst_case.ends_with(" never ran"));
+        QCOMPARE(missedRows(report), "kernels launched: " + kernels->worst_case + "\n");
     }
 
     void aBrokenDeviceEndsIt() {
