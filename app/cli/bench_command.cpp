@@ -148,7 +148,8 @@ void addBenchCommand(CLI::App& app) {
                               "with --backend");
         }
         if (options->engine.backend == "cuda") {
-            runCudaBench(options->names, options->quick, options->json);
+            const Json report = runCudaBench(options->names, options->quick, options->json);
+            if (options->json) printJson(report);
         } else {
             runBench(*options);
         }

@@ -15,8 +15,6 @@ namespace kvlab {
 namespace {
 
 constexpr const char* kWayOut = "use --backend cpu";
-// Recorded steps that are kept; more shapes than that do not repeat.
-constexpr size_t kMaxGraphs = 64;
 // For partial results of attention that is split along the context.
 constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 // Arrays of one upload begin at multiples of this, in values.
@@ -72,6 +70,8 @@ class CudaBackend : public Backend {
         ops_.paged_attention = run<&CudaTable::paged_attention, PagedAttentionParams>;
         ops_.silu_mul = run<&CudaTable::silu_mul, SiluMulParams>;
         ops_.copy_blocks = run<&CudaTable::copy_blocks, CopyBlocksParams>;
+        ops_.contiguous_attention =
+            run<&CudaTable::contiguous_attention, ContiguousAttentionParams>;
         call(table_.open);
         try {
             call(table_.create_stream, &context_.stream);
@@ -164,17 +164,17 @@ class CudaBackend : public Backend {
             work();
             return;
         }
-        const auto [found, is_new] =
-            graphs_.try_emplace(std::vector<int64_t>(key.begin(), key.end()), nullptr);
+        const auto [found, is_new] = graphs_.try_emplace({key.begin(), key.end()});
+        found->second.last_use = ++num_repeatable_;
         if (is_new) {
             // A shape that comes once is not worth a record. The plain run also loads the kernels,
             // which must not happen while recording.
-            if (graphs_.size() > kMaxGraphs) dropGraphs();
+            if (graphs_.size() > options_.max_graphs) dropOldestGraph();
             work();
             return;
         }
-        if (found->second == nullptr) found->second = record(work);
-        call(table_.launch_graph, found->second, context_.stream);
+        if (found->second.graph == nullptr) found->second.graph = record(work);
+        call(table_.launch_graph, found->second.graph, context_.stream);
     }
 
     const float* toHost(const float* data, int64_t num_values) override {
@@ -227,6 +227,11 @@ class CudaBackend : public Backend {
         size_t capacity = 0;  // values
         size_t used = 0;
         std::vector<Memory> outgrown;  // may still be read in this step
+    };
+
+    struct RecordedStep {
+        void* graph = nullptr;  // null: seen once, not recorded
+        int64_t last_use = 0;   // the how manieth call
     };
 
     template <auto kEntry, class Params>
@@ -295,8 +300,9 @@ class CudaBackend : public Backend {
         return (num_values + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
     }
 
-    // A run of whole blocks that lie side by side in both pools is one copy for each layer's K and
-    // V, as is a single block that is partly filled.
+    // A run of whole blocks that lie side by side in both pools is one copy, as is a single block
+    // that is partly filled: as many rows as there are layers' Ks and Vs, which lie equally far
+    // apart. In int8 the scales are another one.
     void swapAll(std::span<const BlockSwap> swaps,
                  const PagedKvView& device,
                  const PagedKvView& host,
@@ -321,28 +327,30 @@ class CudaBackend : public Backend {
                  const PagedKvView& device,
                  const PagedKvView& host,
                  CudaDirection direction) {
-        const auto move = [&](std::byte* on_device, std::byte* on_host, int64_t num_bytes) {
+        const int64_t num_planes = 2 * int64_t{device.num_layers};
+        // Rows of `row_bytes` for each slot's head.
+        const auto move = [&](std::byte* on_device, std::byte* on_host, int64_t row_bytes) {
+            const auto pitch = [&](const PagedKvView& kv) {
+                return int64_t{kv.num_blocks} * kv.block_size * kv.num_kv_heads * row_bytes;
+            };
             const bool out = direction == kCudaToHost;
-            call(table_.copy, out ? on_host : on_device, out ? on_device : on_host, num_bytes,
-                 int32_t{direction}, copy_context_.stream);
+            call(table_.copy_rows, out ? on_host : on_device, pitch(out ? host : device),
+                 out ? on_device : on_host, pitch(out ? device : host),
+                 num_slots * device.num_kv_heads * row_bytes, num_planes, int32_t{direction},
+                 copy_context_.stream);
         };
         const int64_t device_slot = int64_t{first.device_block} * device.block_size;
         const int64_t host_slot = int64_t{first.host_block} * host.block_size;
-        const int64_t num_rows = num_slots * device.num_kv_heads;
         const int64_t value_bytes = dataTypeBytes(device.dtype);
-        for (int layer = 0; layer < device.num_layers; ++layer) {
-            for (const int part : {PagedKvView::kKey, PagedKvView::kValue}) {
-                move(device.data + device.offset(layer, part, device_slot, 0) * value_bytes,
-                     host.data + host.offset(layer, part, host_slot, 0) * value_bytes,
-                     num_rows * device.head_dim * value_bytes);
-                if (device.dtype != DataType::kInt8) continue;
-                move(reinterpret_cast<std::byte*>(device.scales() +
-                                                  device.rowIndex(layer, part, device_slot, 0)),
-                     reinterpret_cast<std::byte*>(host.scales() +
-                                                  host.rowIndex(layer, part, host_slot, 0)),
-                     num_rows * int64_t{sizeof(float)});
-            }
-        }
+        move(device.data + device.offset(0, PagedKvView::kKey, device_slot, 0) * value_bytes,
+             host.data + host.offset(0, PagedKvView::kKey, host_slot, 0) * value_bytes,
+             device.head_dim * value_bytes);
+        if (device.dtype != DataType::kInt8) return;
+        move(reinterpret_cast<std::byte*>(device.scales() +
+                                          device.rowIndex(0, PagedKvView::kKey, device_slot, 0)),
+             reinterpret_cast<std::byte*>(host.scales() +
+                                          host.rowIndex(0, PagedKvView::kKey, host_slot, 0)),
+             int64_t{sizeof(float)});
     }
 
     // The rows read and overwrite what the copies move.
@@ -370,8 +378,18 @@ class CudaBackend : public Backend {
     }
 
     void dropGraphs() {
-        for (const auto& [key, graph] : graphs_) release(table_.destroy_graph, graph);
+        for (const auto& [key, recorded] : graphs_) release(table_.destroy_graph, recorded.graph);
         graphs_.clear();
+    }
+
+    // Not the shape of now, which is the last one used. What was launched of it has ended with its
+    // step.
+    void dropOldestGraph() {
+        const auto oldest = std::min_element(
+            graphs_.begin(), graphs_.end(),
+            [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; });
+        release(table_.destroy_graph, oldest->second.graph);
+        graphs_.erase(oldest);
     }
 
     void releaseHandles() {
@@ -393,7 +411,8 @@ class CudaBackend : public Backend {
     Arena copy_arrays_;
     Memory results_;
     int64_t results_size_ = 0;
-    std::map<std::vector<int64_t>, void*> graphs_;  // null: seen once, not recorded
+    std::map<std::vector<int64_t>, RecordedStep> graphs_;
+    int64_t num_repeatable_ = 0;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "engine/backend/backend.h"
@@ -9,6 +10,8 @@ namespace kvlab {
 
 struct CudaOptions {
     bool graphs = true;  // record the operations of a repeated shape once and replay them
+    // Shapes that are remembered, recorded or seen once; the one that is longest unused goes first.
+    size_t max_graphs = 64;
 };
 
 // A GPU that the plugin can use is there. Throws nothing.

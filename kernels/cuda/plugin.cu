@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <cstddef>
 #include <cstdio>
 #include <new>
 #include <stdexcept>
@@ -181,6 +182,12 @@ int32_t elapsedMs(void* begin, void* end, float* ms, CudaFailure* failure) {
     });
 }
 
+cudaMemcpyKind kindOf(int32_t direction) {
+    return direction == kCudaToDevice ? cudaMemcpyHostToDevice
+           : direction == kCudaToHost ? cudaMemcpyDeviceToHost
+                                      : cudaMemcpyDeviceToDevice;
+}
+
 int32_t copy(void* target,
              const void* source,
              int64_t num_bytes,
@@ -188,12 +195,43 @@ int32_t copy(void* target,
              void* stream,
              CudaFailure* failure) {
     return guarded(failure, [&] {
-        const cudaMemcpyKind kind = direction == kCudaToDevice ? cudaMemcpyHostToDevice
-                                    : direction == kCudaToHost ? cudaMemcpyDeviceToHost
-                                                               : cudaMemcpyDeviceToDevice;
-        checkCuda(
-            cudaMemcpyAsync(target, source, static_cast<size_t>(num_bytes), kind, streamOf(stream)),
-            "copying");
+        checkCuda(cudaMemcpyAsync(target, source, static_cast<size_t>(num_bytes), kindOf(direction),
+                                  streamOf(stream)),
+                  "copying");
+    });
+}
+
+int32_t copyRows(void* target,
+                 int64_t target_pitch,
+                 const void* source,
+                 int64_t source_pitch,
+                 int64_t row_bytes,
+                 int64_t num_rows,
+                 int32_t direction,
+                 void* stream,
+                 CudaFailure* failure) {
+    return guarded(failure, [&] {
+        // Larger pitches are refused (CUDA Runtime API, cudaMemcpy2DAsync); 2 GiB on GPUs so far.
+        static const int most = [] {
+            int pitch = 0;
+            checkCuda(cudaDeviceGetAttribute(&pitch, cudaDevAttrMaxPitch, 0), "the largest pitch");
+            return pitch;
+        }();
+        const cudaMemcpyKind kind = kindOf(direction);
+        if (target_pitch <= most && source_pitch <= most) {
+            checkCuda(
+                cudaMemcpy2DAsync(target, static_cast<size_t>(target_pitch), source,
+                                  static_cast<size_t>(source_pitch), static_cast<size_t>(row_bytes),
+                                  static_cast<size_t>(num_rows), kind, streamOf(stream)),
+                "copying rows");
+            return;
+        }
+        for (int64_t row = 0; row < num_rows; ++row) {
+            checkCuda(cudaMemcpyAsync(static_cast<std::byte*>(target) + row * target_pitch,
+                                      static_cast<const std::byte*>(source) + row * source_pitch,
+                                      static_cast<size_t>(row_bytes), kind, streamOf(stream)),
+                      "copying rows");
+        }
     });
 }
 
@@ -254,6 +292,7 @@ constexpr CudaTable kTable = {
     .wait_event = waitEvent,
     .elapsed_ms = elapsedMs,
     .copy = copy,
+    .copy_rows = copyRows,
     .fill = fill,
     .begin_capture = beginCapture,
     .end_capture = endCapture,

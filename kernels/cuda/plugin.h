@@ -76,6 +76,16 @@ struct CudaTable {
                     int32_t direction,
                     void* stream,
                     CudaFailure*);
+    // As num_rows copies of row_bytes each, whose beginnings lie a pitch (in bytes) apart.
+    int32_t (*copy_rows)(void* target,
+                         int64_t target_pitch,
+                         const void* source,
+                         int64_t source_pitch,
+                         int64_t row_bytes,
+                         int64_t num_rows,
+                         int32_t direction,
+                         void* stream,
+                         CudaFailure*);
     int32_t (*fill)(void* memory, int32_t byte, int64_t num_bytes, void* stream, CudaFailure*);
 
     // What is queued on the stream in between is recorded, not run. end_capture also ends a capture

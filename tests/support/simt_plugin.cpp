@@ -9,7 +9,7 @@
 // KVLAB_SIMT_PLUGIN_FAIL=ENTRY:CODE[:AFTER] makes an entry (its name in the table, or "operation"
 // for any of them) return a code (a CudaCode, in digits) when it has worked AFTER times (0), and
 // ever after. "version" and "devices" as ENTRY: another version, no device; "lost_wait": streams
-// wait for no event.
+// wait for no event; "little_memory": 512 KiB are free, it says.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -175,7 +175,7 @@ int32_t open(CudaFailure* failure) {
 
 int32_t memoryInfo(int64_t* free_bytes, int64_t* total_bytes, CudaFailure* failure) {
     return guarded("memory_info", failure, [&] {
-        *free_bytes = int64_t{1} << 30;
+        *free_bytes = injection().entry == "little_memory" ? 512 << 10 : int64_t{1} << 30;
         *total_bytes = int64_t{2} << 30;
     });
 }
@@ -275,6 +275,29 @@ int32_t copy(void* target,
         if (direction != kCudaWithin && !isPinned(on_host)) drain(stream);
     });
 }
+int32_t copyRows(void* target,
+                 int64_t target_pitch,
+                 const void* source,
+                 int64_t source_pitch,
+                 int64_t row_bytes,
+                 int64_t num_rows,
+                 int32_t direction,
+                 void* stream,
+                 CudaFailure* failure) {
+    return guarded("copy_rows", failure, [&] {
+        if (row_bytes > target_pitch || row_bytes > source_pitch) {
+            throw std::invalid_argument("rows overlap");
+        }
+        enqueue(stream, [=] {
+            for (int64_t row = 0; row < num_rows; ++row) {
+                std::memcpy(static_cast<char*>(target) + row * target_pitch,
+                            static_cast<const char*>(source) + row * source_pitch,
+                            static_cast<size_t>(row_bytes));
+            }
+        });
+        if (!isPinned(direction == kCudaToHost ? target : source)) drain(stream);
+    });
+}
 int32_t fill(void* memory, int32_t byte, int64_t num_bytes, void* stream, CudaFailure* failure) {
     return guarded("fill", failure, [&] {
         enqueue(stream, [=] { std::memset(memory, byte, static_cast<size_t>(num_bytes)); });
@@ -328,6 +351,7 @@ constexpr CudaTable kTable = {
     .wait_event = waitEvent,
     .elapsed_ms = elapsedMs,
     .copy = copy,
+    .copy_rows = copyRows,
     .fill = fill,
     .begin_capture = beginCapture,
     .end_capture = endCapture,

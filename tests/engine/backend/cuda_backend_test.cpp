@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cuda_backend.h"
 
+#include <cstring>
 #include <dlfcn.h>
 
 #include <QTest>
@@ -35,6 +36,13 @@ int numAlive() {
     void* const library = dlopen(KVLAB_SIMT_PLUGIN, RTLD_NOW | RTLD_LOCAL);
     auto* const alive = reinterpret_cast<int (*)()>(dlsym(library, "kvlabSimtPluginAlive"));
     return alive != nullptr ? alive() : -1;
+}
+
+// Calls of the entry that kFail names, since it was named.
+int numCalled() {
+    void* const library = dlopen(KVLAB_SIMT_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+    auto* const called = reinterpret_cast<int (*)()>(dlsym(library, "kvlabSimtPluginWorked"));
+    return called != nullptr ? called() : -1;
 }
 
 // Logits of some decode steps of one sequence: a prompt of 5, then row by row.
@@ -119,6 +127,124 @@ class CudaBackendTest : public QObject {
                     [] { decode(*makeCudaBackend({.graphs = true}), 12); });
     }
 
+    // One shape more than are kept costs the one that was longest unused, and no other.
+    void theShapeLongestUnusedIsForgotten() {
+        const std::unique_ptr<Backend> backend = makeCudaBackend({.max_graphs = 2});
+        int num_run = 0;
+        const auto records = [&](int64_t shape) {
+            const int before = numCalled();
+            backend->beginStep();
+            backend->runRepeatable(std::vector<int64_t>{shape}, [&] { ++num_run; });
+            backend->endStep();
+            return numCalled() - before;
+        };
+        const Environment count(kFail, "begin_capture:4:1000000");
+        QCOMPARE(records(1), 0);
+        QCOMPARE(records(1), 1);
+        QCOMPARE(records(2), 0);
+        QCOMPARE(records(2), 1);
+        QCOMPARE(num_run, 4);
+        QCOMPARE(records(1), 0);  // replayed
+        QCOMPARE(num_run, 4);
+        QCOMPARE(records(3), 0);  // in the place of 2
+        QCOMPARE(num_run, 5);
+        QCOMPARE(records(1), 0);
+        QCOMPARE(num_run, 5);
+        QCOMPARE(records(2), 0);  // as if new, in the place of 3
+        QCOMPARE(num_run, 6);
+        QCOMPARE(records(2), 1);
+        QCOMPARE(records(1), 0);
+        QCOMPARE(num_run, 7);
+        QCOMPARE(records(3), 0);
+        QCOMPARE(records(1), 0);
+        QCOMPARE(num_run, 8);
+    }
+
+    // However the blocks lie, each goes over in one copy (in int8 its scales in another), and
+    // blocks that lie side by side in both pools go together. What arrives is held against the
+    // layout, row by row.
+    void swapsTakeACopyABlock_data() {
+        QTest::addColumn<int>("kv_dtype");
+        for (const DataType dtype : kKvDataTypes) {
+            QTest::newRow(dataTypeName(dtype)) << static_cast<int>(dtype);
+        }
+    }
+
+    void swapsTakeACopyABlock() {
+        QFETCH(int, kv_dtype);
+        PagedKvView kv;
+        kv.dtype = static_cast<DataType>(kv_dtype);
+        kv.num_layers = 3;
+        kv.num_blocks = 9;
+        kv.block_size = 5;
+        kv.num_kv_heads = 2;
+        kv.head_dim = 8;
+        PagedKvView host = kv;
+        host.num_blocks = 7;
+        const std::unique_ptr<Backend> backend = makeCudaBackend({});
+        std::vector<uint8_t> before(static_cast<size_t>(kv.numBytes()));
+        for (size_t i = 0; i < before.size(); ++i) before[i] = static_cast<uint8_t>(37 * i + i / 9);
+        const Backend::Memory pool =
+            backend->resident(before.data(), static_cast<int64_t>(before.size()), "the pool");
+        const Backend::Memory host_pool = backend->allocateHost(host.numBytes(), "the host pool");
+        kv.data = pool.get();
+        host.data = host_pool.get();
+        // 4 and 5 lie side by side in both, and so does the half-filled 6 behind them.
+        const std::vector<BlockSwap> out = {{8, 0, 5}, {1, 6, 5}, {4, 1, 5},
+                                            {5, 2, 5}, {6, 3, 2}, {0, 5, 3}};
+        const int per_run = kv.dtype == DataType::kInt8 ? 2 : 1;
+        const Environment count(kFail, "copy_rows:4:1000000");
+        const auto numCopies = [&](bool is_out, const std::vector<BlockSwap>& swaps) {
+            const int num_before = numCalled();
+            backend->beginStep();
+            is_out ? backend->swapOut(swaps, kv, host) : backend->swapIn(swaps, kv, host);
+            backend->endStep();
+            return numCalled() - num_before;
+        };
+        QCOMPARE(numCopies(true, out), 4 * per_run);
+        const auto rowsAgree = [&](const std::byte* device, const BlockSwap& swap) {
+            PagedKvView there = kv;
+            there.data = const_cast<std::byte*>(device);
+            const int64_t row_bytes = int64_t{kv.head_dim} * dataTypeBytes(kv.dtype);
+            for (int layer = 0; layer < kv.num_layers; ++layer) {
+                for (const int part : {PagedKvView::kKey, PagedKvView::kValue}) {
+                    for (int i = 0; i < swap.num_slots * kv.num_kv_heads; ++i) {
+                        const int slot = i / kv.num_kv_heads, head = i % kv.num_kv_heads;
+                        const int64_t a = there.rowIndex(
+                            layer, part, swap.device_block * kv.block_size + slot, head);
+                        const int64_t b = host.rowIndex(
+                            layer, part, swap.host_block * kv.block_size + slot, head);
+                        if (std::memcmp(there.data + a * row_bytes, host.data + b * row_bytes,
+                                        static_cast<size_t>(row_bytes)) != 0) {
+                            return false;
+                        }
+                        if (kv.dtype == DataType::kInt8 &&
+                            std::memcmp(there.scales() + a, host.scales() + b, 4) != 0) {
+                            return false;
+                        }
+                    }
+                }
+            }
+            return true;
+        };
+        for (const BlockSwap& one : out) {
+            QVERIFY(rowsAgree(reinterpret_cast<const std::byte*>(before.data()), one));
+        }
+        // Back to other places; the rest of the pool stays as it was.
+        const std::vector<BlockSwap> in = {{2, 0, 5}, {7, 6, 5}, {3, 3, 2}};
+        QCOMPARE(numCopies(false, in), 3 * per_run);
+        std::vector<std::byte> after(before.size());
+        backend->download(pool.get(), static_cast<int64_t>(after.size()), after.data());
+        for (const BlockSwap& one : in) QVERIFY(rowsAgree(after.data(), one));
+        size_t num_changed = 0;
+        for (size_t i = 0; i < after.size(); ++i) {
+            num_changed += static_cast<uint8_t>(after[i]) != before[i];
+        }
+        const size_t slot_bytes =
+            static_cast<size_t>(kvRowBytes(kv.dtype, kv.head_dim)) * 2 * 3 * 2;
+        QVERIFY(num_changed > 0 && num_changed <= 12 * slot_bytes);
+    }
+
     void failuresBecomeOneSentence_data() {
         QTest::addColumn<QByteArray>("injected");
         QTest::addColumn<int>("kind");
@@ -137,6 +263,7 @@ class CudaBackendTest : public QObject {
         row("allocate_host:2", ErrorKind::kDevice, "stopped answering");
         row("copy:2", ErrorKind::kDevice, "stopped answering");
         row("copy:2:40", ErrorKind::kDevice, "stopped answering");
+        row("copy_rows:2", ErrorKind::kDevice, "stopped answering");
         row("fill:4", ErrorKind::kDevice, "driver failed");
         row("operation:1", ErrorKind::kOutOfMemory, "no memory left");
         row("operation:2", ErrorKind::kDevice, "stopped answering");
