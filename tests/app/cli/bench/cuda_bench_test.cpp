@@ -55,15 +55,15 @@ class CudaBenchTest : public QObject {
     // reason.
     void nothingIsBegunWhenTheTimeIsOver_data() {
         QTest::addColumn<double>("tick_ms");
-        for (const double tick_ms : {1e-3, 1e3, 3e3, 10e3, 20e3, 119e3, 121e3}) {
+        for (const double tick_ms : {1e3, 3e3, 10e3, 119e3, 121e3}) {
             QTest::addRow("%g s", tick_ms / 1000) << tick_ms;
         }
     }
 
     void nothingIsBegunWhenTheTimeIsOver() {
         QFETCH(double, tick_ms);
-        const TickingClock none(0);
-        const Counts all = countsOf(runCudaBench({}, true, true, none));
+        static const TickingClock none(0);
+        static const Counts all = countsOf(runCudaBench({}, true, true, none));
         QVERIFY(all.cases > 10 && all.left_out == 0);
         const TickingClock clock(tick_ms);
         const Json report = runCudaBench({}, true, true, clock);
