@@ -42,8 +42,9 @@ struct SelfcheckOptions {
     // Decoded beside small generated models; none: left out.
     std::shared_ptr<const ModelWeights> model;
     std::string model_name;
-    std::vector<int32_t> tokens;  // a text that the model is given, at least 4 tokens
-    bool decodes_only = false;    // leaves the single operations out
+    std::vector<int32_t> tokens;   // a text that the model is given, at least 4 tokens
+    bool decodes_only = false;     // leaves the single operations out
+    bool operations_only = false;  // leaves the decodes out
     std::function<void(const SelfcheckRow&)> on_row;  // as each is done
 };
 

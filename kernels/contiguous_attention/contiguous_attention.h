@@ -17,6 +17,8 @@ namespace kvlab {
 //   output[s, h] = sum_i softmax_i(scale * query[s, h] · key[s, i, h / group]) value[s, i, h /
 //   group],
 //                  i < context_lens[s]
+//
+// Contract: as pagedAttentionCuda's; how a context is split depends on the batch.
 struct ContiguousAttentionParams {
     const float* query = nullptr;           // [num_seqs, num_heads, head_dim]
     const std::byte* key = nullptr;         // [num_seqs, max_context_len, num_kv_heads, head_dim]

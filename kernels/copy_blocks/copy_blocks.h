@@ -10,7 +10,7 @@ namespace kvlab {
 
 // Copies the first num_slots[i] slots of block source[i] to block target[i] in every layer, K and
 // V, the scales of int8 included: the copy of copy-on-write. All pairs of a step go in one call; no
-// block is both source and target.
+// block is both source and target. Contract: bytes move as they are, on CUDA too.
 struct CopyBlocksParams {
     const int32_t* source = nullptr;     // [num_pairs], block ids
     const int32_t* target = nullptr;     // [num_pairs], block ids

@@ -192,12 +192,13 @@ class SelfcheckTest : public QObject {
         WrongBackend wrong(ops);
         SelfcheckOptions options;
         options.seed = 2;
+        options.operations_only = true;
         const SelfcheckReport report = selfcheck(wrong, options);
         QVERIFY(!report.passed());
         QVERIFY2(missed(report, operation.toStdString()), missedRows(report).c_str());
-        // The others are what they were; only decodes may suffer with them.
+        // The others are what they were.
         for (const SelfcheckRow& row : report.rows) {
-            if (row.operation == operation.toStdString() || row.operation.starts_with("decode") ||
+            if (row.operation == operation.toStdString() ||
                 (row.operation == "attention_mass" && operation == "paged_attention")) {
                 continue;
             }
@@ -355,13 +356,24 @@ class SelfcheckTest : public QObject {
         QCOMPARE(of_simt, of_plugin);
     }
 
-    // That all of them ran says `kernels` in the table of `kvlab-cli selfcheck --backend simt`;
-    // here a backend of that name runs none.
+    // And all of them run, each over some shape against its reference.
+    void simtRunsEveryKernel() {
+        SelfcheckOptions options;
+        options.seed = 3;
+        options.operations_only = true;
+        const SelfcheckReport report = selfcheck(*makeSimtBackend(), options);
+        QVERIFY2(report.passed(), missedRows(report).c_str());
+        QCOMPARE(report.rows.back().operation, std::string("kernels"));
+        QCOMPARE(report.rows.back().num_cases, static_cast<int>(simt::kernelUses().size()));
+    }
+
+    // A backend of that name that runs none.
     void kernelsThatNeverRanAreAMiss() {
         HostBackend idle("simt", cpuOps());
         ThreadPool threads(1);
         idle.context().threads = &threads;
         SelfcheckOptions options;
+        options.operations_only = true;
         const SelfcheckReport report = selfcheck(idle, options);
         const auto kernels =
             std::find_if(report.rows.begin(), report.rows.end(),

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/silu_mul/silu_mul.h"
+#include "kernels/simt/kernel_use.h"
 #include "kernels/simt/simt.h"
 #include "tests/support/numbers.h"
 
@@ -110,6 +112,10 @@ void runSmall(ExecutionContext& context) {
             compare(std::string("matmul ") + tensorTypeName(type), matmul, &MatmulParams::output,
                     std::vector<float>(static_cast<size_t>(rows) * 12), context, matmulCpu,
                     matmulSimt);
+            if (isQuantised(type)) continue;
+            compare(std::string("matmul_split ") + tensorTypeName(type), matmul,
+                    &MatmulParams::output, std::vector<float>(static_cast<size_t>(rows) * 12),
+                    context, matmulCpu, matmulSplitSimt);
         }
     }
 
@@ -360,6 +366,17 @@ void runPools(ExecutionContext& context) {
     }
 }
 
+// Each kernel in some instantiation; engine/backend/selfcheck has all of them.
+void reportKernelsThatNeverRan() {
+    std::map<std::string, int64_t> launches;
+    for (const simt::KernelUse& kernel : simt::kernelUses()) {
+        launches[kernel.name.substr(0, kernel.name.find('<'))] += kernel.num_launches;
+    }
+    for (const auto& [name, count] : launches) {
+        if (count == 0) report(name + " never ran, which", false);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -372,6 +389,7 @@ int main() {
     runSmall(context);
     runMatmulGroups(context);
     runPools(context);
+    reportKernelsThatNeverRan();
     std::printf(num_failures == 0 ? "all agree\n" : "%d differ\n", num_failures);
     return num_failures == 0 ? 0 : 1;
 }
