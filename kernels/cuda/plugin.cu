@@ -256,8 +256,10 @@ int32_t endCapture(void* stream, void** graph, CudaFailure* failure) {
         checkCuda(cudaStreamEndCapture(streamOf(stream), &recorded), "recording a step");
         cudaGraphExec_t executable = nullptr;
         const cudaError_t code = cudaGraphInstantiate(&executable, recorded, 0);
-        cudaGraphDestroy(recorded);
+        const cudaError_t destroyed = cudaGraphDestroy(recorded);
         checkCuda(code, "preparing a recorded step");
+        if (destroyed != cudaSuccess) cudaGraphExecDestroy(executable);
+        checkCuda(destroyed, "dropping what was recorded");
         *graph = executable;
     });
 }

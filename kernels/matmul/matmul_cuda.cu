@@ -46,6 +46,7 @@ class Scratch {
         }
     }
     ~Scratch() {
+        // What fails here stays for cudaGetLastError: the next checkLaunch tells it.
         if (memory_ != nullptr) cudaFreeAsync(memory_, stream_);
     }
     Scratch(const Scratch&) = delete;
