@@ -29,7 +29,8 @@ namespace {
 // Layout, host pool and preemption.
 void checkSchedule(const EngineConfig& config) {
     const CacheConfig& cache = config.cache;
-    if (cache.num_host_blocks < 0) refuse("a host pool cannot have fewer than 0 blocks");
+    if (cache.num_host_blocks < 0)
+        refuse("a host pool cannot have fewer than 0 blocks; give 0 for none");
     if ((int64_t{cache.num_blocks} + cache.num_host_blocks) * cache.block_size > INT32_MAX) {
         refuse("pool and host pool of " +
                formatCount(int64_t{cache.num_blocks} + cache.num_host_blocks) + " blocks of " +
@@ -74,11 +75,6 @@ EngineConfig withWindow(EngineConfig config, const ModelConfig& model) {
 // Of one sequence at its end: the last sampled token has no K/V.
 int64_t finalLen(const EngineRequest& request) {
     return request.promptLen() + maxTokens(request) - 1;
-}
-
-// What an error says without what it proposes to do: "the GPU stopped answering (…)".
-std::string withoutAdvice(const std::string& message) {
-    return message.substr(0, message.rfind("; "));
 }
 
 }  // namespace
@@ -634,14 +630,16 @@ RequestId Engine::submit(EngineRequest request) {
             for (const TokenId token : *tokens) {
                 if (token.valid() && token.value < vocab_size) continue;
                 refuse("token " + std::to_string(token.value) + " is not in the vocabulary of " +
-                       formatCount(vocab_size) + " tokens");
+                       formatCount(vocab_size) + " tokens; give ids from 0 to " +
+                       formatCount(vocab_size - 1));
             }
         }
     }
     checkSamplingParams(request.sampling);
     const int64_t prompt_len = request.promptLen();
     const int64_t longest = prompt_len + maxTokens(request);
-    if (longest > INT32_MAX) refuse("the request is longer than a position counts");
+    if (longest > INT32_MAX)
+        refuse("the request is longer than a position counts; ask for fewer tokens");
 
     const RequestId id(static_cast<int64_t>(impl_->timings.size()));
     RequestTimings times;

@@ -3,6 +3,10 @@
 
 namespace kvlab {
 
+std::string withoutAdvice(const std::string& sentence) {
+    return sentence.substr(0, sentence.rfind("; "));
+}
+
 void failCheck(const char* condition, const char* file, int line, const char* message) {
     throw EngineError(ErrorKind::kInternal, std::string("internal error: ") + message + " (" +
                                                 condition + " is false at " + file + ":" +

@@ -28,6 +28,10 @@ class EngineError : public std::runtime_error {
     ErrorKind kind_;
 };
 
+// What a sentence says without what it proposes to do: "the GPU stopped answering (…)". For who has
+// already done it.
+std::string withoutAdvice(const std::string& sentence);
+
 [[noreturn]] void failCheck(const char* condition, const char* file, int line, const char* message);
 
 }  // namespace kvlab

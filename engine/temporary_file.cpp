@@ -7,25 +7,46 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 
 #include "engine/error.h"
+#include "engine/input_file.h"
 #include "engine/model/utf8.h"
 
 namespace kvlab {
 
+namespace {
+
+constexpr int kMaxLinks = 40;  // Linux's own limit
+
+}  // namespace
+
 TemporaryFile::TemporaryFile(const std::string& final_path) : final_path_(final_path) {
-    // The new file takes the name's place: of a link's target, never of a device or pipe.
+    namespace fs = std::filesystem;
+    // The new file takes the name's place: of a link's target, also of one that is not there yet,
+    // but never of a folder, device or pipe.
     std::error_code error;
-    if (std::filesystem::is_symlink(final_path_, error)) {
-        final_path_ = std::filesystem::weakly_canonical(final_path_, error).string();
-        if (error) final_path_ = final_path;
+    for (int links = 0; fs::is_symlink(final_path_, error); ++links) {
+        if (links == kMaxLinks) {
+            errno = ELOOP;
+            fail();
+        }
+        const fs::path target = fs::read_symlink(final_path_, error);
+        if (error) {
+            errno = error.value();
+            fail();
+        }
+        final_path_ = (fs::path(final_path_).parent_path() / target).string();
     }
-    if (std::filesystem::exists(final_path_, error) &&
-        !std::filesystem::is_regular_file(final_path_, error)) {
-        throw EngineError(ErrorKind::kBadFile, "cannot write " + quotedForMessage(final_path) +
-                                                   ": it is no regular file; give another name");
+    if (fs::exists(final_path_, error)) {
+        if (const std::string problem = inputFileProblem(final_path_); !problem.empty()) {
+            throw EngineError(ErrorKind::kBadFile, "cannot write " + quotedForMessage(final_path) +
+                                                       ": it " + problem + "; give another name");
+        }
+        // A folder that may be written to would let a protected file be replaced.
+        if (::access(final_path_.c_str(), W_OK) != 0) fail();
     }
     static std::atomic<unsigned> counter{0};
     for (int attempt = 0; attempt < 100 && fd_ < 0; ++attempt) {
@@ -36,6 +57,9 @@ TemporaryFile::TemporaryFile(const std::string& final_path) : final_path_(final_
     }
     if (fd_ < 0) fail();
     created_ = true;
+    // Who may read the file does not change with what it holds.
+    struct stat old = {};
+    if (::stat(final_path_.c_str(), &old) == 0) ::fchmod(fd_, old.st_mode & 07777);
 }
 
 TemporaryFile::~TemporaryFile() {
@@ -69,7 +93,8 @@ void TemporaryFile::fail() const {
     const int error_number = errno;
     throw EngineError(ErrorKind::kBadFile, "cannot write " + quotedForMessage(final_path_) + ": " +
                                                std::generic_category().message(error_number) +
-                                               "; check the folder and the free space");
+                                               "; check the folder, its permissions and the "
+                                               "free space");
 }
 
 }  // namespace kvlab

@@ -39,6 +39,10 @@ std::string formatBytes(int64_t bytes) {
     return text;
 }
 
+std::string formatNeed(const std::string& purpose, int64_t num_bytes) {
+    return purpose + (purpose.ends_with("weights") ? " need " : " needs ") + formatBytes(num_bytes);
+}
+
 std::string counted(int64_t count, const char* one, const char* many) {
     return formatCount(count) + " " + (count == 1 ? one : many);
 }

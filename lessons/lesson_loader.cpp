@@ -16,6 +16,7 @@
 
 #include "engine/asset_paths.h"
 #include "engine/error.h"
+#include "engine/input_file.h"
 #include "engine/model/utf8.h"
 #include "engine/text_format.h"
 
@@ -35,8 +36,9 @@ constexpr double kMaxNumber = 1e15;  // whole numbers up to here are exact in a 
     // Lesson and file name it; the folders above would only push them out of the sentence.
     const fs::path path(file);
     const std::string name = (path.parent_path().filename() / path.filename()).string();
-    throw EngineError(ErrorKind::kBadFile,
-                      "lesson file " + quotedForMessage(name) + ": " + problem);
+    const bool says_what_to_do = problem.find("; ") != std::string::npos;
+    throw EngineError(ErrorKind::kBadFile, "lesson file " + quotedForMessage(name) + ": " +
+                                               problem + (says_what_to_do ? "" : "; correct it"));
 }
 
 // Lower-case letters, digits, "-"; such a name is safe in paths and links.
@@ -57,12 +59,11 @@ std::string shownNumber(double number) {
 
 std::string readFile(const fs::path& path) {
     const std::string name = path.string();
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    if (!fs::exists(status)) refuse(name, "the file is missing");
-    if (!fs::is_regular_file(status)) refuse(name, "this is not a file");
+    if (const std::string not_a_file = inputFileProblem(name); !not_a_file.empty()) {
+        refuse(name, "it " + not_a_file + "; put the lesson's file there");
+    }
     std::ifstream in(path, std::ios::binary);
-    if (!in) refuse(name, "it cannot be opened for reading");
+    if (!in) refuse(name, "it cannot be opened for reading; check its permissions");
     std::string text(kMaxFileBytes + 1, '\0');
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     if (in.bad()) refuse(name, "it cannot be read");

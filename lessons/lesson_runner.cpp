@@ -18,8 +18,8 @@ const LessonRun& findRun(const Lesson& lesson, const std::string& id) {
     for (const LessonRun& run : lesson.runs) {
         if (run.id == id) return run;
     }
-    throw EngineError(ErrorKind::kBadArgument,
-                      "lesson " + lesson.id + " has no run \"" + id + "\"");
+    throw EngineError(ErrorKind::kBadArgument, "lesson " + lesson.id + " has no run \"" + id +
+                                                   "\"; name one that its lesson.json has");
 }
 
 // What the arithmetic says that the run will measure under `metric`.

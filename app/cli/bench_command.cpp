@@ -10,10 +10,12 @@
 #include "app/cli/commands.h"
 #include "app/cli/engine_options.h"
 #include "app/cli/json_output.h"
+#include "app/cli/option_text.h"
 #include "engine/error.h"
 #include "engine/model/gguf_writer.h"
 #include "engine/model/utf8.h"
 #include "engine/model/weights.h"
+#include "engine/temporary_file.h"
 
 // Timings on this machine, now. Absolute figures say little on a busy machine, so every bench also
 // gives ratios of medians that were taken in turn within one run.
@@ -24,7 +26,7 @@ namespace {
 struct BenchOptions {
     EngineOptions engine;
     std::vector<std::string> names;
-    std::string write_model;
+    std::optional<std::string> write_model;
     bool quick = false;
     bool json = false;
 };
@@ -99,15 +101,59 @@ void printResult(const BenchResult& result) {
     std::fflush(stdout);
 }
 
+using NamedOption = std::pair<const char*, const std::optional<std::string>*>;
+
+void refuseAny(std::initializer_list<NamedOption> options, const std::string& why) {
+    for (const auto& [name, value] : options) {
+        if (*value) throw EngineError(ErrorKind::kBadArgument, std::string(name) + " " + why);
+    }
+}
+
+// Options that this call would not obey are refused, not ignored.
+void checkCombination(const BenchOptions& o) {
+    const EngineOptions& engine = o.engine;
+    if (engine.cpu_fallback) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "bench times one backend: --cpu-fallback has no place there; choose "
+                          "with --backend");
+    }
+    const std::initializer_list<NamedOption> shared = {
+        {"--model", &engine.model},           {"--kv-dtype", &engine.kv_dtype},
+        {"--block-size", &engine.block_size}, {"--blocks", &engine.blocks},
+        {"--threads", &engine.threads},       {"--token-budget", &engine.token_budget}};
+    if (o.write_model) {
+        checkOutputName("--write-model", *o.write_model);
+        const std::string why =
+            "has no effect beside --write-model, which only writes the "
+            "generated model; leave it out";
+        if (!o.names.empty()) {
+            throw EngineError(ErrorKind::kBadArgument,
+                              quotedForMessage(o.names.front()) + " " + why);
+        }
+        if (o.json) throw EngineError(ErrorKind::kBadArgument, "--json " + why);
+        refuseAny({{"--backend", &engine.backend}}, why);
+        refuseAny(shared, why);
+    } else if (engine.backend == "cuda") {
+        refuseAny(
+            shared,
+            "has no effect on bench --backend cuda, which has sizes of its own; leave it out");
+    }
+}
+
+// Not printed, since it has no figures: a file that is there when it is complete.
+void writeGeneratedModel(const BenchOptions& options) {
+    // A place that cannot be written to is told before a model is made.
+    { const TemporaryFile probe(*options.write_model); }
+    BenchContext context;
+    context.quick = options.quick;
+    writeModelGguf(*context.generated().weights, *options.write_model);
+}
+
 void runBench(const BenchOptions& options) {
     const std::vector<Bench> chosen = chosenBenches(options.names);
     BenchContext context;
     context.quick = options.quick;
     context.config = options.engine.engineConfig();
-    if (!options.write_model.empty()) {
-        writeModelGguf(*context.generated().weights, options.write_model);
-        return;
-    }
     context.model = loadModel(options.engine.modelPath());
     const EngineRequest probe = makeRequest(context.model, 1, 1, 1);
     const std::unique_ptr<Engine> engine = makeEngine(context.model, context.config, {probe});
@@ -142,12 +188,10 @@ void addBenchCommand(CLI::App& app) {
                       "smallest sizes, one round: shows that everything runs, not how fast");
     command->add_flag("--json", options->json, "print JSON");
     command->callback([options] {
-        if (options->engine.cpu_fallback) {
-            throw EngineError(ErrorKind::kBadArgument,
-                              "bench times one backend: --cpu-fallback has no place there; choose "
-                              "with --backend");
-        }
-        if (options->engine.backend == "cuda") {
+        checkCombination(*options);
+        if (options->write_model) {
+            writeGeneratedModel(*options);
+        } else if (options->engine.backend == "cuda") {
             const Json report = runCudaBench(options->names, options->quick, options->json);
             if (options->json) printJson(report);
         } else {

@@ -13,6 +13,7 @@
 #include "engine/error.h"
 #include "engine/model/model_loader.h"
 #include "engine/model/tokenizer.h"
+#include "engine/model/utf8.h"
 #include "engine/workload/corpus.h"
 
 namespace kvlab {
@@ -31,13 +32,16 @@ DocumentLayout parseCorpusLayout(const std::string& name) {
     if (name == "stream") return DocumentLayout::kStream;
     if (name == "facts-first") return DocumentLayout::kFactsFirst;
     if (name == "mixed") return DocumentLayout::kMixed;
-    throw EngineError(ErrorKind::kBadArgument,
-                      "--doc-layout wants stream, facts-first or mixed, not '" + name + "'");
+    throw EngineError(
+        ErrorKind::kBadArgument,
+        "--doc-layout wants stream, facts-first or mixed, not " + quotedForMessage(name));
 }
 
 int wordsPerDocument(const CorpusCommandOptions& options) {
     if (options.doc_tokens && options.doc_words) {
-        throw EngineError(ErrorKind::kBadArgument, "give either --doc-tokens or --doc-words");
+        throw EngineError(
+            ErrorKind::kBadArgument,
+            "--doc-tokens and --doc-words both say how long a document is; give one of them");
     }
     if (options.doc_words) {
         return static_cast<int>(parseWhole("--doc-words", *options.doc_words, 1, kMaxCorpusWords));
@@ -48,7 +52,8 @@ int wordsPerDocument(const CorpusCommandOptions& options) {
 
 void runCorpus(const CorpusCommandOptions& options) {
     if (options.documents && options.tokens) {
-        throw EngineError(ErrorKind::kBadArgument, "give either --documents or --tokens");
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--documents and --tokens both say how much to print; give one of them");
     }
     CorpusOptions corpus;
     corpus.layout = parseCorpusLayout(options.doc_layout.value_or("stream"));

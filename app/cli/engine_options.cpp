@@ -27,25 +27,54 @@ EngineConfig EngineOptions::engineConfig() const {
                           "--cpu-fallback is for a GPU that fails; add --backend cuda");
     }
     config.cpu_fallback = cpu_fallback;
+    const bool has_cpu = config.backend == "cpu" || config.backend == "auto" || cpu_fallback;
+    if (threads && !has_cpu) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--threads is for the CPU's kernels, and --backend " + config.backend +
+                              " has its own; leave it out");
+    }
     config.on_fallback = [](const std::string& why) {
         // A line that tells progress may stand there.
         const char* const clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
         std::fprintf(stderr, "%skvlab-cli: running on the CPU: %s\n", clear, why.c_str());
     };
-    if (config.backend == "simt") {
-        std::fprintf(stderr,
-                     "kvlab-cli: backend simt runs the CUDA kernels on the CPU, to check and to "
-                     "show them; it is slow\n");
-    }
     config.cache.kv_dtype = parseKvDtype(kv_dtype.value_or("f16"));
     config.cache.block_size = static_cast<int>(parseWhole("--block-size", block_size, 1, 256, 16));
     // Slots are numbered with 32 bits.
     const int64_t most_blocks = std::numeric_limits<int32_t>::max() / config.cache.block_size;
     config.cache.num_blocks = static_cast<int>(parseWhole("--blocks", blocks, 1, most_blocks, 0));
-    config.num_threads = static_cast<int>(parseWhole("--threads", threads, 1, 1024, 0));
+    config.num_threads = static_cast<int>(parseWhole("--threads", threads, 1, 256, 0));
     config.token_budget =
         static_cast<int>(parseWhole("--token-budget", token_budget, 1, 1'000'000, 512));
+    if (config.backend == "simt") noteThatSimtIsSlow("it is slow");
     return config;
+}
+
+void noteThatSimtIsSlow(const char* how_long) {
+    std::fprintf(stderr,
+                 "kvlab-cli: backend simt runs the CUDA kernels on the CPU, to check and to show "
+                 "them; %s\n",
+                 how_long);
+}
+
+void DrawOptions::apply(SamplingParams& sampling) const {
+    sampling.temperature = static_cast<float>(parseReal("--temperature", temperature, 0, 1000, 0));
+    sampling.top_k = static_cast<int>(parseWhole("--top-k", top_k, 0, 1'000'000'000, 0));
+    sampling.top_p = static_cast<float>(parseReal("--top-p", top_p, 0, 1, 1));
+    if (sampling.top_p <= 0) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--top-p wants a number above 0 and at most 1: at 0 no token is left");
+    }
+    // Who says --temperature 0 knows that nothing is drawn.
+    const char* const narrows = sampling.top_k > 0   ? "--top-k"
+                                : sampling.top_p < 1 ? "--top-p"
+                                                     : nullptr;
+    if (narrows != nullptr && !temperature) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          std::string(narrows) +
+                              " says among which tokens to draw, and without --temperature the "
+                              "best one is taken; add --temperature 1");
+    }
 }
 
 void ScheduleOptions::apply(EngineConfig& config) const {
@@ -73,9 +102,7 @@ void ScheduleOptions::apply(EngineConfig& config) const {
 void checkTracePath(const std::optional<std::string>& trace,
                     const std::vector<std::string>& inputs) {
     if (!trace) return;
-    if (trace->empty()) {
-        throw EngineError(ErrorKind::kBadArgument, "--trace wants the name of a file to write");
-    }
+    checkOutputName("--trace", *trace);
     for (const std::string& input : inputs) {
         std::error_code error;
         if (!input.empty() && std::filesystem::equivalent(*trace, input, error)) {
@@ -100,6 +127,17 @@ void addScheduleOptions(CLI::App& app, ScheduleOptions& options) {
               "--host-blocks swap");
 }
 
+void addDrawOptions(CLI::App& app, DrawOptions& options) {
+    app.add_option("--temperature", options.temperature, "0 (default) takes the best token")
+        ->type_name("T");
+    app.add_option("--top-k", options.top_k,
+                   "with --temperature: draw among the K best; 0 (default): all")
+        ->type_name("K");
+    app.add_option("--top-p", options.top_p,
+                   "with --temperature: draw among the best whose probabilities reach P, default 1")
+        ->type_name("P");
+}
+
 void addEngineOptions(CLI::App& app, EngineOptions& options) {
     app.add_option("--model", options.model, "GGUF file (default: the bundled model)")
         ->type_name("F.gguf");
@@ -114,7 +152,8 @@ void addEngineOptions(CLI::App& app, EngineOptions& options) {
         ->type_name("B");
     app.add_option("--blocks", options.blocks, "blocks in the pool (default: enough)")
         ->type_name("N");
-    app.add_option("--threads", options.threads, "CPU threads (default: one per core)")
+    app.add_option("--threads", options.threads,
+                   "CPU threads (default: one per core); not for cuda and simt")
         ->type_name("N");
     app.add_option("--token-budget", options.token_budget, "tokens of one step, default 512")
         ->type_name("N");

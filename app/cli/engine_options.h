@@ -31,6 +31,18 @@ struct ScheduleOptions {
     void apply(EngineConfig& config) const;
 };
 
+// How the next token is drawn, as typed.
+struct DrawOptions {
+    std::optional<std::string> temperature, top_k, top_p;
+
+    // Sets all but the seed. Throws EngineError(kBadArgument), also for what would have no effect:
+    // choosing among several tokens where the best one is taken.
+    void apply(SamplingParams& sampling) const;
+};
+
+// The line on stderr that simt is slow; `how_long` ends it.
+void noteThatSimtIsSlow(const char* how_long);
+
 // The trace is written while the inputs are read, a model even mapped in memory: it must not be one
 // of them. Throws EngineError(kBadArgument); an empty name among the inputs is none.
 void checkTracePath(const std::optional<std::string>& trace,
@@ -38,6 +50,7 @@ void checkTracePath(const std::optional<std::string>& trace,
 
 // `options` must live as long as `app`.
 void addScheduleOptions(CLI::App& app, ScheduleOptions& options);
+void addDrawOptions(CLI::App& app, DrawOptions& options);
 void addEngineOptions(CLI::App& app, EngineOptions& options);
 
 }  // namespace kvlab

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/error.h"
 #include "engine/model/model_loader.h"
+#include "engine/model/utf8.h"
 #include "engine/text_format.h"
 #include "engine/workload/corpus.h"
 #include "engine/workload/recall_eval.h"
@@ -41,8 +42,8 @@ constexpr std::array<RecallKind, kNumRecallKinds> kKinds = {
 DocumentLayout parseLayout(const std::string& name) {
     if (name == "stream") return DocumentLayout::kStream;
     if (name == "facts-first") return DocumentLayout::kFactsFirst;
-    throw EngineError(ErrorKind::kBadArgument, "--doc-layout wants stream or facts-first, not \"" +
-                                                   name.substr(0, 40) + "\"");
+    throw EngineError(ErrorKind::kBadArgument,
+                      "--doc-layout wants stream or facts-first, not " + quotedForMessage(name));
 }
 
 std::optional<double> perplexity(const ClusteredMean& nll) {

@@ -30,7 +30,8 @@ struct GenerateOptions {
     ScheduleOptions schedule;
     std::optional<std::string> prompt, prompt_file, prompt_tokens, system;
     bool chat = false;
-    std::optional<std::string> samples, beam, max_tokens, temperature, top_k, top_p, seed;
+    DrawOptions draw;
+    std::optional<std::string> samples, beam, max_tokens, seed;
     std::optional<std::string> trace;
     bool ignore_eos = false;
     bool json = false;
@@ -77,14 +78,11 @@ RunConfig runConfigFrom(const GenerateOptions& options) {
                               " tokens; ask for at most " + formatCount(kMaxSampledTokens));
     }
     request.ignore_eos = options.ignore_eos;
-    request.sampling.temperature =
-        static_cast<float>(parseReal("--temperature", options.temperature, 0, 1000, 0));
-    request.sampling.top_k =
-        static_cast<int>(parseWhole("--top-k", options.top_k, 0, 1'000'000'000, 0));
-    request.sampling.top_p = static_cast<float>(parseReal("--top-p", options.top_p, 0, 1, 1));
-    if (request.sampling.top_p <= 0) {
+    options.draw.apply(request.sampling);
+    if (request.num_beams > 1 && request.sampling.temperature > 0) {
         throw EngineError(ErrorKind::kBadArgument,
-                          "--top-p wants a number above 0 and at most 1: at 0 no token is left");
+                          "--beam keeps the most probable texts and draws none; leave "
+                          "--temperature out, or draw with --samples");
     }
     request.sampling.seed = parseSeed("--seed", options.seed);
     request.corpus_seed = request.sampling.seed;
@@ -267,14 +265,7 @@ void addGenerateCommand(CLI::App& app) {
     command->add_option("--max-tokens", options->max_tokens, "tokens to sample, default 64")
         ->type_name("N");
     command->add_flag("--ignore-eos", options->ignore_eos, "go on past the end-of-text token");
-    command->add_option("--temperature", options->temperature, "0 (default) takes the best token")
-        ->type_name("T");
-    command->add_option("--top-k", options->top_k, "choose among the K best; 0 (default): all")
-        ->type_name("K");
-    command
-        ->add_option("--top-p", options->top_p,
-                     "choose among the best whose probabilities reach P, default 1")
-        ->type_name("P");
+    addDrawOptions(*command, options->draw);
     command
         ->add_option("--seed", options->seed, "of sampling and of the corpus document, default 0")
         ->type_name("S");

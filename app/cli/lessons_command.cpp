@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "app/cli/commands.h"
 #include "app/cli/json_output.h"
@@ -18,7 +20,7 @@ namespace kvlab {
 namespace {
 
 struct LessonsOptions {
-    std::string id;
+    std::optional<std::string> id;  // one lesson; otherwise all
     bool json = false;
 };
 
@@ -64,10 +66,10 @@ std::string figure(const std::optional<double>& value) {
 
 void checkLessons(const LessonsOptions& options) {
     std::vector<Lesson> lessons;
-    if (options.id.empty()) {
+    if (!options.id) {
         lessons = loadLessons(lessonsFolder(), "en");
     } else {
-        lessons.push_back(loadLesson(lessonsFolder(), options.id, "en"));
+        lessons.push_back(loadLesson(lessonsFolder(), *options.id, "en"));
     }
     Json claims = Json::array();
     std::string failed;
@@ -87,7 +89,9 @@ void checkLessons(const LessonsOptions& options) {
     if (options.json) printJson({{"claims", std::move(claims)}});
     if (!failed.empty()) {
         throw EngineError(ErrorKind::kInternal,
-                          "claim " + failed + " failed: measurement and formula differ");
+                          "claim " + failed +
+                              " failed: measurement and formula differ; please report it with the "
+                              "output above");
     }
 }
 

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "engine/error.h"
+#include "engine/input_file.h"
 #include "engine/model/utf8.h"
 #include "engine/text_format.h"
 
@@ -81,28 +82,29 @@ double parseReal(std::string_view option,
 
 std::vector<TokenId> parseTokens(std::string_view option, std::string_view text) {
     std::vector<TokenId> tokens;
+    std::string_view rest = text;
     while (true) {
-        const size_t comma = text.find(',');
+        const size_t comma = rest.find(',');
         int32_t value = 0;
-        if (!readNumber(text.substr(0, comma), value) || value < 0) {
+        if (!readNumber(rest.substr(0, comma), value) || value < 0) {
             refuse(option, "token ids such as 1,5,9", text);
         }
         tokens.emplace_back(value);
         if (comma == std::string_view::npos) return tokens;
-        text.remove_prefix(comma + 1);
+        rest.remove_prefix(comma + 1);
     }
+}
+
+void checkOutputName(std::string_view option, std::string_view name) {
+    if (!name.empty()) return;
+    throw EngineError(ErrorKind::kBadArgument,
+                      std::string(option) + " wants the name of a file to write");
 }
 
 std::string readTextFile(const std::string& path) {
     const std::string name = quotedForMessage(path);
+    checkInputFile(path, "give the path of a text file");
     std::error_code error;
-    const auto status = std::filesystem::status(path, error);
-    if (!std::filesystem::exists(status)) {
-        throw EngineError(ErrorKind::kBadFile, "there is no file " + name);
-    }
-    if (!std::filesystem::is_regular_file(status)) {
-        throw EngineError(ErrorKind::kBadFile, name + " is not a file; name a text file");
-    }
     std::ifstream in(path, std::ios::binary);
     if (!in)
         throw EngineError(ErrorKind::kBadFile,
@@ -114,7 +116,8 @@ std::string readTextFile(const std::string& path) {
     std::string text(static_cast<size_t>(size), '\0');
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(in.gcount()));
-    if (in.bad()) throw EngineError(ErrorKind::kBadFile, name + " cannot be read");
+    if (in.bad())
+        throw EngineError(ErrorKind::kBadFile, name + " cannot be read; check the disk it is on");
     return text;
 }
 

@@ -37,4 +37,7 @@ std::vector<TokenId> parseTokens(std::string_view option, std::string_view text)
 // Whole content of a regular file of at most 64 MiB; throws EngineError(kBadFile).
 std::string readTextFile(const std::string& path);
 
+// Throws EngineError(kBadArgument) for a name that is empty: `option` wants the name of a file.
+void checkOutputName(std::string_view option, std::string_view name);
+
 }  // namespace kvlab

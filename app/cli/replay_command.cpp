@@ -35,7 +35,8 @@ struct ReplayCommandOptions {
     Typed requests, poisson, count, samples, burst_on, burst_off, seed;
     Typed prompt_median, prompt_sigma, prompt_max, output_median, output_sigma, output_max;
     Typed clock, vram, utilisation, weights_bytes, flops, bandwidth, link, step_overhead;
-    Typed watermark, temperature, top_k, top_p, trace, why, list;
+    Typed watermark, trace, why, list;
+    DrawOptions draw;
     bool bursts = false;
     bool no_weights = false;
     bool ignore_eos = false;
@@ -78,14 +79,20 @@ void checkCombination(const ReplayCommandOptions& o) {
                   why);
     } else if (!o.count) {
         refuse("--poisson wants --count N, the number of requests");
+    } else if (!o.bursts) {
+        refuseAny({{"--burst-on", &o.burst_on}, {"--burst-off", &o.burst_off}},
+                  "is of arrivals in bursts; add --bursts");
     }
     if (o.no_weights) {
         if (o.ignore_eos) refuse("--ignore-eos needs a model; --no-weights samples nothing");
+        if (o.engine.cpu_fallback) {
+            refuse("--cpu-fallback needs a model; --no-weights computes nothing");
+        }
         refuseAny({{"--backend", &o.engine.backend},
                    {"--threads", &o.engine.threads},
-                   {"--temperature", &o.temperature},
-                   {"--top-k", &o.top_k},
-                   {"--top-p", &o.top_p}},
+                   {"--temperature", &o.draw.temperature},
+                   {"--top-k", &o.draw.top_k},
+                   {"--top-p", &o.draw.top_p}},
                   "needs a model; --no-weights computes nothing");
         if (o.clock && *o.clock != "virtual") {
             refuse("--clock " + *o.clock + " needs a model; --no-weights has only assumed times");
@@ -141,7 +148,7 @@ std::vector<TraceRequest> requestsFrom(const ReplayCommandOptions& o, int contex
     trace.rate_per_s = parseReal("--poisson", o.poisson, 1e-3, 1e6, 1);
     trace.num_requests = parseWhole("--count", *o.count, 1, kMaxTraceRequests);
     trace.seed = parseSeed("--seed", o.seed);
-    if (o.bursts || o.burst_on || o.burst_off) {
+    if (o.bursts) {
         BurstOptions bursts;
         bursts.mean_on_s = parseReal("--burst-on", o.burst_on, 1e-3, 1e6, bursts.mean_on_s);
         bursts.mean_off_s = parseReal("--burst-off", o.burst_off, 1e-3, 1e6, bursts.mean_off_s);
@@ -157,6 +164,11 @@ std::vector<TraceRequest> requestsFrom(const ReplayCommandOptions& o, int contex
         length.median = static_cast<double>(parseWhole(
             prefix + "-median", median, 1, kMaxRequestTokens,
             std::min<int64_t>(static_cast<int64_t>(length.median), std::max(1, length.high / 2))));
+        if (length.median > length.high) {
+            refuse(prefix + "-median " + *median + " is above the longest " + name + ", " +
+                   formatCount(length.high) + " tokens; make it smaller or raise " + prefix +
+                   "-max");
+        }
         length.sigma = parseReal(prefix + "-sigma", sigma, 0, 5, length.sigma);
     };
     lengths(trace.prompt, "prompt", o.prompt_median, o.prompt_sigma, o.prompt_max,
@@ -194,13 +206,7 @@ ReplayOptions replayOptionsFrom(const ReplayCommandOptions& o) {
     options.engine = o.engine.engineConfig();
     o.schedule.apply(options.engine);
     options.engine.watermark = parseReal("--watermark", o.watermark, 0, 0.99, 0.01);
-    options.sampling.temperature =
-        static_cast<float>(parseReal("--temperature", o.temperature, 0, 1000, 0));
-    options.sampling.top_k = static_cast<int>(parseWhole("--top-k", o.top_k, 0, 1'000'000'000, 0));
-    options.sampling.top_p = static_cast<float>(parseReal("--top-p", o.top_p, 0, 1, 1));
-    if (options.sampling.top_p <= 0) {
-        refuse("--top-p wants a number above 0 and at most 1: at 0 no token is left");
-    }
+    o.draw.apply(options.sampling);
     options.sampling.seed = parseSeed("--seed", o.seed);
     options.ignore_eos = o.ignore_eos;
     options.time = o.no_weights || o.clock == "virtual" ? ReplayTime::kVirtual
@@ -589,16 +595,21 @@ void addReplayCommand(CLI::App& app) {
         "continuations of each drawn request, default 1; they share its prompt", "N");
     command->add_flag("--bursts", o->bursts,
                       "arrivals only in bursts, at the same rate in the long run");
-    add("--burst-on", o->burst_on, "mean seconds of a burst, default 5 (assumed)", "S");
-    add("--burst-off", o->burst_off, "mean seconds between bursts, default 15 (assumed)", "S");
+    add("--burst-on", o->burst_on, "with --bursts: mean seconds of one, default 5 (assumed)", "S");
+    add("--burst-off", o->burst_off,
+        "with --bursts: mean seconds between two, default 15 (assumed)", "S");
     add("--prompt-median", o->prompt_median,
-        "tokens of the median prompt, default 1,020, at most half of --prompt-max (assumed)", "N");
+        "tokens of the median prompt, at most --prompt-max; default 1,020, at most half of "
+        "--prompt-max (assumed)",
+        "N");
     add("--prompt-sigma", o->prompt_sigma,
         "spread of the prompts' logarithm, default 1 (assumed); 0: all equal", "S");
     add("--prompt-max", o->prompt_max,
         "longest prompt, default 8,192, at most 3/4 of the model's context", "N");
     add("--output-median", o->output_median,
-        "tokens of the median output, default 129, at most half of --output-max (assumed)", "N");
+        "tokens of the median output, at most --output-max; default 129, at most half of "
+        "--output-max (assumed)",
+        "N");
     add("--output-sigma", o->output_sigma, "spread of its logarithm, default 1 (assumed)", "S");
     add("--output-max", o->output_max,
         "longest output, default 2,048, at most 1/4 of the model's context", "N");
@@ -631,9 +642,7 @@ void addReplayCommand(CLI::App& app) {
     add("--link", o->link, "bytes a second between device and host, default 512GB", "BYTES");
     add("--step-overhead", o->step_overhead, "ms more in every step, default 0", "MS");
     command->add_flag("--ignore-eos", o->ignore_eos, "go on past the end-of-text token");
-    add("--temperature", o->temperature, "0 (default) takes the best token", "T");
-    add("--top-k", o->top_k, "choose among the K best; 0 (default): all", "K");
-    add("--top-p", o->top_p, "choose among the best whose probabilities reach P, default 1", "P");
+    addDrawOptions(*command, o->draw);
     add("--trace", o->trace, "write the run's log here", "F");
     add("--why", o->why,
         "entries of the why log, the first ones: why each request was admitted, waited, gave way "

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "app/cli/commands.h"
+#include "app/cli/engine_options.h"
 #include "app/cli/json_output.h"
 #include "app/cli/later_options.h"
 #include "app/cli/option_text.h"
@@ -60,9 +61,16 @@ uint64_t freshSeed() {
 }
 
 void runSelfcheck(const SelfcheckCommandOptions& options) {
-    const int num_threads = static_cast<int>(parseWhole("--threads", options.threads, 1, 1024, 0));
-    const std::unique_ptr<Backend> backend =
-        makeBackend(options.backend.value_or("cpu"), num_threads);
+    const int num_threads = static_cast<int>(parseWhole("--threads", options.threads, 1, 256, 0));
+    const std::string name = options.backend.value_or("cpu");
+    if (options.threads && name != "cpu") {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--threads is for the CPU's kernels, and "
+                          "--backend " +
+                              name + " has its own; leave it out");
+    }
+    if (name == "simt") noteThatSimtIsSlow("the whole check takes half a minute or more");
+    const std::unique_ptr<Backend> backend = makeBackend(name, num_threads);
     const LoadedModel model = loadModel("");
     SelfcheckOptions check;
     check.seed = options.seed ? parseSeed("--seed", options.seed) : freshSeed();
@@ -113,12 +121,14 @@ void addSelfcheckCommand(CLI::App& app) {
         "selfcheck", "kernels and whole decodes against dense double-precision references");
     const auto options = std::make_shared<SelfcheckCommandOptions>();
     addChoice(*command, "--backend", &options->backend, {"cpu", "cuda", "simt"}, {},
-              "whose kernels, default cpu");
+              "whose kernels, default cpu; simt takes half a minute or more");
     command
         ->add_option("--seed", options->seed,
                      "of shapes and values (default: another one each time, printed)")
         ->type_name("S");
-    command->add_option("--threads", options->threads, "CPU threads (default: one per core)")
+    command
+        ->add_option("--threads", options->threads,
+                     "CPU threads (default: one per core); only with --backend cpu")
         ->type_name("N");
     command->add_flag("--json", options->json, "print JSON");
     command->callback([options] { runSelfcheck(*options); });

@@ -8,6 +8,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/json_output.h"
 #include "app/cli/later_options.h"
+#include "app/cli/option_text.h"
 #include "engine/error.h"
 #include "engine/model/utf8.h"
 #include "engine/text_format.h"
@@ -51,7 +52,11 @@ void verifyTrace(const TraceOptions& options) {
     constexpr int64_t kMostCounted = 200'000'000;  // blocks: some seconds
     const int64_t stride = 1 + trace.log->numSteps() * num_blocks / kMostCounted;
     if (problem.empty()) problem = firstBrokenInvariant(*trace.log, stride);
-    if (!problem.empty()) throw EngineError(ErrorKind::kBadFile, name + ": " + problem);
+    if (!problem.empty()) {
+        throw EngineError(ErrorKind::kBadFile,
+                          name + ": " + problem +
+                              "; record the run again, or see what is left with trace summary");
+    }
     const int64_t num_steps = trace.log->numSteps();
     if (options.json) {
         printJson({{"file", options.file},
@@ -150,6 +155,7 @@ void summariseTrace(const TraceOptions& options) {
 }
 
 void exportTrace(const TraceOptions& options) {
+    checkOutputName("-o", options.output);
     std::error_code code;
     if (std::filesystem::equivalent(options.file, options.output, code)) {
         throw EngineError(ErrorKind::kBadArgument,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <cstdlib>
 #include <fstream>
+#include <sys/resource.h>
+#include <system_error>
 #include <unistd.h>
 
 #include "engine/backend/host_backend.h"
@@ -31,10 +33,23 @@ Backend::Memory HostBackend::allocate(int64_t num_bytes, const char* purpose) {
                        ? std::calloc(static_cast<size_t>(num_bytes), 1)
                        : nullptr;
     if (memory == nullptr) {
+        const std::string needs = formatNeed(purpose, num_bytes);
+        rlimit limit{};
+        const bool is_limited =
+            getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+        if (num_bytes > machine_bytes || num_bytes < 1) {
+            throw EngineError(
+                ErrorKind::kOutOfMemory,
+                needs + ", this machine has " + formatBytes(machine_bytes) + "; ask for less");
+        }
+        // It would fit into the machine: this process may not have as much.
         throw EngineError(ErrorKind::kOutOfMemory,
-                          std::string(purpose) + " needs " + formatBytes(num_bytes) +
-                              ", this machine has " + formatBytes(machine_bytes) +
-                              "; ask for less");
+                          needs + ", which this process was not given" +
+                              (is_limited ? ": its limit (ulimit -v) is " +
+                                                formatBytes(static_cast<int64_t>(limit.rlim_cur)) +
+                                                " in all; raise it or ask for less"
+                                          : "; close other programs, raise a limit on its memory "
+                                            "if there is one, or ask for less"));
     }
     return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
 }
@@ -69,7 +84,14 @@ class CpuBackend : public HostBackend {
 }  // namespace
 
 std::unique_ptr<Backend> makeCpuBackend(int num_threads) {
-    return std::make_unique<CpuBackend>(num_threads);
+    try {
+        return std::make_unique<CpuBackend>(num_threads);
+    } catch (const std::system_error& error) {
+        throw EngineError(ErrorKind::kUnsupported,
+                          std::string("the system does not grant the CPU's threads (") +
+                              error.what() +
+                              "); ask for fewer, or raise the limits on this process (ulimit)");
+    }
 }
 
 }  // namespace kvlab

@@ -116,7 +116,7 @@ class CudaBackend : public Backend {
             num_bytes > 0 ? table_.allocate_host(num_bytes, &memory, &failure) : kCudaOutOfMemory;
         if (code == kCudaOutOfMemory) {
             throw EngineError(ErrorKind::kOutOfMemory,
-                              std::string(purpose) + " needs " + formatBytes(num_bytes) +
+                              formatNeed(purpose, num_bytes) +
                                   " of pinned memory, which this machine does not give; ask for "
                                   "less, or " +
                                   kWayOut);
@@ -250,9 +250,9 @@ class CudaBackend : public Backend {
             int64_t total_bytes = 0;
             call(table_.memory_info, &free_bytes, &total_bytes);
             throw EngineError(ErrorKind::kOutOfMemory,
-                              std::string(purpose) + " needs " + formatBytes(num_bytes) +
-                                  ", the GPU has " + formatBytes(free_bytes) + " free of " +
-                                  formatBytes(total_bytes) + "; ask for less, or " + kWayOut);
+                              formatNeed(purpose, num_bytes) + ", the GPU has " +
+                                  formatBytes(free_bytes) + " free of " + formatBytes(total_bytes) +
+                                  "; ask for less, or " + kWayOut);
         }
         if (code != kCudaOk) fail(code, failure);
         return {static_cast<std::byte*>(memory),

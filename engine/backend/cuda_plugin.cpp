@@ -10,6 +10,7 @@
 #include <fstream>
 #include <vector>
 
+#include "engine/input_file.h"
 #include "engine/model/utf8.h"
 
 namespace kvlab {
@@ -20,10 +21,14 @@ constexpr const char* kPluginFile = "libkvlab_cuda.so";
 constexpr const char* kOtherVersion =
     "the CUDA plugin belongs to another version of KV Lab: build both together";
 
+// What the user names; null: nothing.
+const char* namedPlugin() {
+    const char* const path = std::getenv("KVLAB_CUDA_PLUGIN");
+    return path != nullptr && *path != '\0' ? path : nullptr;
+}
+
 std::vector<std::filesystem::path> pluginCandidates() {
-    if (const char* path = std::getenv("KVLAB_CUDA_PLUGIN"); path != nullptr && *path != '\0') {
-        return {path};
-    }
+    if (const char* const path = namedPlugin()) return {path};
     std::error_code error;
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
     if (error) return {};
@@ -60,9 +65,10 @@ bool isCutOff(const std::filesystem::path& path) {
 CudaPlugin loadFrom(const std::filesystem::path& path) {
     CudaPlugin plugin;
     plugin.exists = true;
+    plugin.is_named = namedPlugin() != nullptr;
     std::error_code error;
-    if (!std::filesystem::is_regular_file(path, error)) {
-        plugin.reason = "the CUDA plugin does not load: " + path.string() + " is not a file";
+    if (const std::string problem = inputFileProblem(path); !problem.empty()) {
+        plugin.reason = "the CUDA plugin does not load: " + path.string() + " " + problem;
         return plugin;
     }
     if (isCutOff(path)) {
@@ -116,9 +122,10 @@ CudaPlugin loadCudaPlugin() {
         if (std::filesystem::exists(path, error)) return loadFrom(path);
     }
     CudaPlugin plugin;
-    if (const char* const named = std::getenv("KVLAB_CUDA_PLUGIN"); named != nullptr && *named) {
+    if (const char* const named = namedPlugin()) {
+        plugin.is_named = true;
         plugin.reason = "KVLAB_CUDA_PLUGIN names " + quotedForMessage(named) +
-                        ", which is not there; give the path of the CUDA plugin";
+                        ", which is not there: give the path of the CUDA plugin";
         return plugin;
     }
     plugin.reason = std::string("the CUDA plugin ") + kPluginFile +

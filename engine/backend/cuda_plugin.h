@@ -15,7 +15,8 @@ constexpr int kMinComputeCapability = 75;
 // the environment variable KVLAB_CUDA_PLUGIN alone. Once loaded it stays: the CUDA runtime inside
 // registers what runs when the program ends.
 struct CudaPlugin {
-    bool exists = false;  // a file is there, whether it loads or not
+    bool exists = false;    // a file is there, whether it loads or not
+    bool is_named = false;  // KVLAB_CUDA_PLUGIN says which one
     const CudaTable* table = nullptr;
     CudaProbe probe{};   // its devices, when there is a table
     std::string reason;  // why there is no table, or no device

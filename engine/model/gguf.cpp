@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "engine/error.h"
+#include "engine/input_file.h"
 #include "engine/model/utf8.h"
 #include "engine/sha256.h"
 
@@ -93,10 +94,14 @@ std::optional<TensorType> tensorTypeByNumber(uint32_t type) {
 }
 
 [[noreturn]] void failSystem(const std::string& path, const char* action, int error_number) {
-    throw EngineError(ErrorKind::kBadFile, std::string("cannot ") + action + " " +
-                                               quotedForMessage(path) + ": " +
-                                               std::generic_category().message(error_number) +
-                                               "; check the path and its permissions");
+    // Mapping takes addresses, which ulimit -v counts.
+    const char* const advice = error_number == ENOMEM
+                                   ? "; raise the limit on this process's memory (ulimit -v) or "
+                                     "choose a smaller model"
+                                   : "; check the path and its permissions";
+    throw EngineError(ErrorKind::kBadFile,
+                      std::string("cannot ") + action + " " + quotedForMessage(path) + ": " +
+                          std::generic_category().message(error_number) + advice);
 }
 
 // Reads the header front to back; nothing leaves it that was not inside the file.
@@ -347,6 +352,7 @@ void GgufFile::Impl::map() {
     }
     if (!S_ISREG(info.st_mode)) {
         ::close(fd);
+        checkInputFile(path, "give the path of a GGUF file");
         failBadFile(path, "it is not a regular file");
     }
     if (info.st_size < 4) {

@@ -52,7 +52,8 @@ std::vector<int> keptTokens(const float* logits,
     throw EngineError(ErrorKind::kBadFile,
                       "the model gave token " + std::to_string(id) + " at position " +
                           std::to_string(position) +
-                          " a logit that is no number; its weights are damaged");
+                          " a logit that is no number, so its weights are damaged; fetch or "
+                          "export its file again");
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ Tokenizer::Impl::Impl(const GgufFile& file) {
                           quotedForMessage(file.path()) + " has a tokenizer of the kind " +
                               quotedForMessage(model) +
                               ", but only \"llama\" (SentencePiece bpe) and \"gpt2\" (byte-level "
-                              "bpe) are supported");
+                              "bpe) are supported; choose another model");
     }
     for (size_t i = 0; i < words.raw_pieces.size(); ++i) {
         const std::string& piece = words.raw_pieces[i];
@@ -88,7 +88,7 @@ void Tokenizer::Impl::readBpe(const GgufFile& file) {
             quotedForMessage(file.path()) +
                 " cuts text by the rule tokenizer.ggml.pre = " + quotedForMessage(pre) +
                 ", but only \"llama-bpe\", \"qwen2\", \"smollm\" and \"gpt-2\" are "
-                "supported");
+                "supported; choose another model");
     }
     const bool is_llama3 = *rule == PreTokenizer::kLlama3;
     words = Vocabulary::read(file, {.adds_bos = is_llama3});

@@ -127,8 +127,11 @@ class GgufModelReader {
     };
 
     [[noreturn]] void fail(ErrorKind kind, const std::string& what) const {
-        throw EngineError(
-            kind, quotedForMessage(file_->path()) + " holds no model that can run here: " + what);
+        const char* const advice = kind == ErrorKind::kUnsupported
+                                       ? "; choose another model"
+                                       : "; fetch or export the file again";
+        throw EngineError(kind, quotedForMessage(file_->path()) +
+                                    " holds no model that can run here: " + what + advice);
     }
     int readSize(const std::string& key, std::optional<int64_t> fallback) const {
         const int64_t value = file_->getInt(key, fallback.value_or(-1));
@@ -136,7 +139,7 @@ class GgufModelReader {
             fail(ErrorKind::kBadFile, "the key " + key + " is missing");
         }
         if (value < 0 || value > kMaxSize) {
-            fail(ErrorKind::kBadFile, key + " is " + std::to_string(value));
+            fail(ErrorKind::kBadFile, key + " is " + std::to_string(value) + ", no possible size");
         }
         return static_cast<int>(value);
     }

@@ -224,10 +224,12 @@ class ModelExecutor : public StepExecutor {
     SteadyClock clock_;
 };
 
-// Something is there: a GPU, if only an old one, or a plugin that does not load.
+// Something is there: a GPU, if only an old one, or a plugin that does not load; or the user names
+// a plugin, and wants to know why it is not used.
 bool cudaMayBeTried() {
     const CudaPlugin plugin = loadCudaPlugin();
-    return plugin.exists && (plugin.table == nullptr || plugin.probe.num_devices > 0);
+    return (plugin.exists || plugin.is_named) &&
+           (plugin.table == nullptr || plugin.probe.num_devices > 0);
 }
 
 }  // namespace
@@ -244,15 +246,23 @@ std::unique_ptr<StepExecutor> makeModelExecutor(std::shared_ptr<const ModelWeigh
     }
     // A GPU if there is one; why one that is there cannot be used is told and not an error. No GPU,
     // or no plugin, is told to who asked for it by name.
+    std::string why;
     if (config.backend == "cuda" || cudaMayBeTried()) {
         try {
             return std::make_unique<ModelExecutor>(weights, config, makeCudaBackend({}));
         } catch (const EngineError& error) {
-            if (config.on_fallback) config.on_fallback(error.what());
+            why = withoutAdvice(error.what());  // which is to take the CPU
         }
     }
-    return std::make_unique<ModelExecutor>(std::move(weights), config,
-                                           makeCpuBackend(config.num_threads));
+    try {
+        auto executor = std::make_unique<ModelExecutor>(std::move(weights), config,
+                                                        makeCpuBackend(config.num_threads));
+        if (!why.empty() && config.on_fallback) config.on_fallback(why);
+        return executor;
+    } catch (const EngineError& error) {
+        if (why.empty()) throw;
+        throw EngineError(error.kind(), why + ", and the CPU cannot take over: " + error.what());
+    }
 }
 
 }  // namespace kvlab

@@ -39,7 +39,7 @@ int64_t ceilDivide(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); 
 void checkAtLeast(const char* name, int64_t value, int64_t minimum) {
     if (value < minimum) {
         fail(std::string(name) + " is " + std::to_string(value) + ", but must be at least " +
-             std::to_string(minimum));
+             std::to_string(minimum) + "; give more");
     }
 }
 
@@ -241,14 +241,16 @@ Capacity kvCapacity(const KvShape& shape, KvDtype dtype, const CapacityRequest& 
     checkAtLeast("the sequence length", request.seq_len, 1);
     checkAtLeast("the shared prefix", request.shared_prefix_len, 0);
     if (!(request.utilisation > 0.0 && request.utilisation <= 1.0)) {
-        fail("the utilisation must be above 0 and at most 1");
+        fail("the utilisation must be above 0 and at most 1; give a share such as 0.9");
     }
     if (request.shared_prefix_len > request.seq_len) {
-        fail("the shared prefix is longer than the sequence");
+        fail("the shared prefix is longer than the sequence; make it shorter");
     }
     if (request.shared_prefix_len > 0 && shape.num_local_layers > 0) {
-        throw EngineError(ErrorKind::kUnsupported,
-                          "a shared prefix cannot be planned for a model with windowed layers");
+        throw EngineError(
+            ErrorKind::kUnsupported,
+            "a shared prefix cannot be planned for a model with windowed layers; leave "
+            "it out");
     }
     const Quantity block_bytes = kvBytesPerBlock(shape, dtype, request.block_size);
     const std::string b = num(request.block_size);

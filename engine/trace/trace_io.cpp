@@ -4,12 +4,14 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "engine/error.h"
+#include "engine/input_file.h"
 #include "engine/model/utf8.h"
 #include "engine/sha256.h"
 #include "engine/text_format.h"
@@ -599,6 +601,22 @@ RunInfo infoFromJson(const json& object, int64_t version) {
 
 }  // namespace
 
+namespace {
+
+// A named pipe that nobody reads is an error: opening it must not wait for a reader.
+std::FILE* openToWrite(const std::string& path) {
+    const int fd =
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd < 0) return nullptr;
+    const int flags = ::fcntl(fd, F_GETFL);
+    if (flags >= 0) ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    std::FILE* const file = ::fdopen(fd, "wb");
+    if (file == nullptr) ::close(fd);
+    return file;
+}
+
+}  // namespace
+
 // The file is not written beside and renamed: it must be readable while the run goes on. Its end
 // record tells a whole trace from one that was cut off.
 struct TraceWriter::Impl {
@@ -617,9 +635,10 @@ struct TraceWriter::Impl {
         const std::string line = seal + " " + text + "\n";
         if (std::fwrite(line.data(), 1, line.size(), file) != line.size() ||
             std::fflush(file) != 0) {
-            throw EngineError(ErrorKind::kBadFile, "the trace " + path + " could not be written (" +
-                                                       std::strerror(errno) +
-                                                       "); free some disk space");
+            throw EngineError(ErrorKind::kBadFile,
+                              "the trace " + quotedForMessage(path) + " could not be written (" +
+                                  std::strerror(errno) +
+                                  "); free some disk space or choose another place");
         }
     }
 };
@@ -635,10 +654,10 @@ TraceWriter::TraceWriter(const std::string& path, const RunInfo& info)
                               "; take fewer or larger blocks, or write no trace");
     }
     impl_->path = path;
-    impl_->file = std::fopen(path.c_str(), "wb");
+    impl_->file = openToWrite(path);
     if (impl_->file == nullptr) {
-        throw EngineError(ErrorKind::kBadFile, "the trace " + path + " cannot be written (" +
-                                                   std::strerror(errno) +
+        throw EngineError(ErrorKind::kBadFile, "the trace " + quotedForMessage(path) +
+                                                   " cannot be written (" + std::strerror(errno) +
                                                    "); choose another place");
     }
     impl_->write(infoToJson(info));
@@ -651,13 +670,13 @@ void TraceWriter::append(const StepTrace& step) { impl_->write(stepToJson(step))
 void TraceWriter::finish() { impl_->write(json{{"end", true}}); }
 
 LoadedTrace loadTrace(const std::string& path) {
-    std::error_code code;
-    if (!std::filesystem::is_regular_file(path, code)) {
-        throw EngineError(ErrorKind::kBadFile, path + " is not a file; give the path of a trace");
-    }
+    checkInputFile(path, "give the path of a trace");
     std::ifstream file(path, std::ios::binary);
-    if (!file)
-        throw EngineError(ErrorKind::kBadFile, path + " cannot be read; check its permissions");
+    if (!file) {
+        throw EngineError(ErrorKind::kBadFile,
+                          quotedForMessage(path) + " cannot be read; check its permissions");
+    }
+    std::error_code code;
 
     LoadedTrace loaded;
     loaded.num_bytes = static_cast<int64_t>(std::filesystem::file_size(path, code));
@@ -706,7 +725,8 @@ LoadedTrace loadTrace(const std::string& path) {
                         std::to_string(std::max<int64_t>(line_number, 1)) + ", byte " +
                         std::to_string(offset) + ")";
         if (!loaded.log) {
-            throw EngineError(ErrorKind::kBadFile, path + " cannot be opened: " + loaded.damage +
+            throw EngineError(ErrorKind::kBadFile, quotedForMessage(path) +
+                                                       " cannot be opened: " + loaded.damage +
                                                        "; give a file made with --trace");
         }
     }

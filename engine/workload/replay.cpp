@@ -83,9 +83,10 @@ std::string requestName(size_t index) {
 constexpr int64_t kMostPromptCopies = 16'777'216;
 
 void checkBounds(const std::vector<TraceRequest>& requests, int64_t most_tokens) {
-    if (requests.empty()) refuse("there is no request to replay");
+    if (requests.empty()) refuse("there is no request to replay; give at least one");
     if (static_cast<int64_t>(requests.size()) > kMaxTraceRequests) {
-        refuse("a replay takes at most " + formatCount(kMaxTraceRequests) + " requests");
+        refuse("a replay takes at most " + formatCount(kMaxTraceRequests) +
+               " requests; give fewer");
     }
     int64_t to_sample = 0;
     for (size_t i = 0; i < requests.size(); ++i) {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/error.h"
+#include "engine/input_file.h"
 #include "engine/model/counter_random.h"
 #include "engine/model/utf8.h"
 #include "engine/text_format.h"
@@ -22,6 +22,8 @@ using nlohmann::json;
 
 // --- reading
 // --------------------------------------------------------------------------------------
+
+constexpr const char* kExampleLine = R"({"arrival_ms": 0, "prompt": "Once", "max_tokens": 8})";
 
 [[noreturn]] void refuse(const std::string& what) { throw EngineError(ErrorKind::kBadFile, what); }
 
@@ -55,7 +57,7 @@ void readPromptTokens(const json& value, TraceRequest& request) {
             static_cast<int>(wholeNumber(value, "prompt_tokens", 1, kMaxRequestTokens));
         return;
     }
-    if (value.empty()) refuseField("prompt_tokens", "is an empty list");
+    if (value.empty()) refuseField("prompt_tokens", "is an empty list; give at least one token id");
     std::vector<TokenId> ids;
     ids.reserve(value.size());
     for (const json& item : value)
@@ -80,10 +82,13 @@ json parseObject(const std::string& line) {
         return !too_deep;
     };
     json object = json::parse(line, filter, false);
-    if (too_deep) refuse("the line nests deeper than a request does");
-    if (object.is_discarded()) refuse("the line is not JSON");
-    if (!object.is_object()) refuse("the line is not a JSON object");
-    if (!repeated.empty()) refuse("the field " + quotedForMessage(repeated) + " appears twice");
+    if (too_deep) refuse("the line nests deeper than a request does; write one flat object a line");
+    if (object.is_discarded())
+        refuse(std::string("the line is not JSON; write one object such as ") + kExampleLine);
+    if (!object.is_object())
+        refuse(std::string("the line is not a JSON object; write one such as ") + kExampleLine);
+    if (!repeated.empty())
+        refuse("the field " + quotedForMessage(repeated) + " appears twice; give it once");
     return object;
 }
 
@@ -97,7 +102,7 @@ TraceRequest parseRequest(const std::string& line) {
             request.arrival_ms = milliseconds(value, "arrival_ms");
             has_arrival = true;
         } else if (key == "prompt") {
-            if (!value.is_string()) refuseField("prompt", "is not a text");
+            if (!value.is_string()) refuseField("prompt", "is not a text; put it in double quotes");
             request.prompt_text = value.get<std::string>();
         } else if (key == "prompt_tokens") {
             readPromptTokens(value, request);
@@ -125,11 +130,12 @@ TraceRequest parseRequest(const std::string& line) {
                    "priority, salt and cancel_ms");
         }
     }
-    if (!has_arrival) refuse("\"arrival_ms\" is missing");
-    if (!has_max_tokens) refuse("\"max_tokens\" is missing");
+    if (!has_arrival) refuse("\"arrival_ms\" is missing; give each request one");
+    if (!has_max_tokens) refuse("\"max_tokens\" is missing; give each request one");
     const int prompts = request.prompt_text.has_value() + request.prompt_num_tokens.has_value() +
                         request.prompt_tokens.has_value();
-    if (prompts != 1) refuse("a request needs either \"prompt\" or \"prompt_tokens\"");
+    if (prompts != 1)
+        refuse("a request needs either \"prompt\" or \"prompt_tokens\"; give one of them");
     if (request.cancel_ms && *request.cancel_ms < request.arrival_ms) {
         refuse(
             "the request is cancelled before it arrives; cancel_ms counts from the start of the "
@@ -145,12 +151,13 @@ bool readLine(std::istream& in, std::string& line) {
     for (;;) {
         in.getline(chunk.data(), chunk.size());
         const auto count = static_cast<size_t>(in.gcount());
-        if (in.bad()) refuse("the file cannot be read to its end");
+        if (in.bad()) refuse("the file cannot be read to its end; check the disk it is on");
         const bool ended = in.eof();
         const bool complete = !in.fail() && !ended;  // gcount() counts the line break then
         line.append(chunk.data(), complete ? count - 1 : count);
         if (line.size() > kMaxRequestLineBytes) {
-            refuse("the line has more than " + formatBytes(kMaxRequestLineBytes));
+            refuse("the line has more than " + formatBytes(kMaxRequestLineBytes) +
+                   "; give a long prompt as prompt_tokens");
         }
         if (complete) return true;
         if (ended) return !line.empty();
@@ -292,7 +299,8 @@ std::vector<TraceRequest> parseRequestTrace(std::istream& in, const std::string&
             if (!readLine(in, line)) break;
             if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
             if (static_cast<int64_t>(requests.size()) == kMaxTraceRequests) {
-                refuse("the file has more than " + formatCount(kMaxTraceRequests) + " requests");
+                refuse("the file has more than " + formatCount(kMaxTraceRequests) +
+                       " requests; split it");
             }
             requests.push_back(parseRequest(line));
             if (requests.size() > 1 &&
@@ -301,17 +309,20 @@ std::vector<TraceRequest> parseRequestTrace(std::istream& in, const std::string&
             }
         }
     } catch (const EngineError& error) {
-        refuse(quotedForMessage(name) + ", line " + formatCount(line_number) + ": " + error.what());
+        // A field that is not what it must be: the sentence has said what it must be.
+        std::string what = error.what();
+        if (what.find("; ") == std::string::npos) what += "; correct it";
+        refuse(quotedForMessage(name) + ", line " + formatCount(line_number) + ": " + what);
     }
-    if (requests.empty()) refuse(quotedForMessage(name) + " holds no request");
+    if (requests.empty()) {
+        refuse(quotedForMessage(name) + " holds no request; write one object a line, such as " +
+               kExampleLine);
+    }
     return requests;
 }
 
 std::vector<TraceRequest> readRequestTrace(const std::string& path) {
-    std::error_code code;
-    if (!std::filesystem::is_regular_file(path, code)) {
-        refuse(quotedForMessage(path) + " is not a file; give the path of a request file");
-    }
+    checkInputFile(path, "give the path of a request file");
     std::ifstream file(path, std::ios::binary);
     if (!file) refuse(quotedForMessage(path) + " cannot be read; check its permissions");
     return parseRequestTrace(file, path);

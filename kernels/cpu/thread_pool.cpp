@@ -95,6 +95,15 @@ struct ThreadPool::Impl {
         }
     }
 
+    void stop() {
+        {
+            std::lock_guard lock(mutex);
+            stopping = true;
+        }
+        start.notify_all();
+        for (std::thread& thread : threads) thread.join();
+    }
+
     void open() {
         const uint64_t number = (gate.load(std::memory_order_relaxed) >> kNumberShift) + 1;
         gate.store(number << kNumberShift | kOpen);
@@ -124,17 +133,17 @@ ThreadPool::ThreadPool(int num_threads) : impl_(std::make_unique<Impl>()) {
     // With more threads than cores, one that spins keeps one that works from running.
     impl_->num_spins = num_threads <= num_cores ? kSpins : 0;
     impl_->threads.reserve(static_cast<size_t>(num_threads - 1));
-    for (int i = 1; i < num_threads; ++i) impl_->threads.emplace_back([this] { impl_->loop(); });
+    try {
+        for (int i = 1; i < num_threads; ++i) {
+            impl_->threads.emplace_back([this] { impl_->loop(); });
+        }
+    } catch (...) {
+        impl_->stop();  // those that were granted wait for work
+        throw;
+    }
 }
 
-ThreadPool::~ThreadPool() {
-    {
-        std::lock_guard lock(impl_->mutex);
-        impl_->stopping = true;
-    }
-    impl_->start.notify_all();
-    for (std::thread& thread : impl_->threads) thread.join();
-}
+ThreadPool::~ThreadPool() { impl_->stop(); }
 
 int ThreadPool::numThreads() const { return static_cast<int>(impl_->threads.size()) + 1; }
 

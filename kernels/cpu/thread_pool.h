@@ -10,7 +10,8 @@ namespace kvlab {
 // item never changes a result (DESIGN.md section 3, batch invariance).
 class ThreadPool {
   public:
-    // `num_threads` includes the calling thread; 0: one per core.
+    // `num_threads` includes the calling thread, at most 256; 0: one per core. Throws
+    // std::system_error where the system does not grant them.
     explicit ThreadPool(int num_threads);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;

@@ -301,6 +301,7 @@ void LessonLoaderTest::badFields() {
     QVERIFY2(message.contains("lesson.json") || message.contains("en.md"), qPrintable(message));
     // Where a text is missing the message names the section, otherwise the field.
     QVERIFY2(message.contains(field) || message.contains("section"), qPrintable(message));
+    QVERIFY2(message.contains("; "), qPrintable(message));  // what to do
     QVERIFY(!message.contains('\n'));
 }
 

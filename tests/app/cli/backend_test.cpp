@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
+#include <QElapsedTimer>
 #include <QJsonArray>
+#include <QTemporaryDir>
 
 #include "tests/app/cli/cli_test_support.h"
 
@@ -36,6 +38,9 @@ class BackendTest : public QObject {
   private slots:
     void backendsAgree();
     void cudaWithoutAGpuNamesTheWayOut();
+    void aNamedPluginThatIsNotUsedIsTold();
+    void threadsOfKernelsThatHaveTheirOwnAreRefused();
+    void selfcheckOnSimtSaysThatItIsSlow();
     void cudaThatFailsNamesTheWayOut();
     void autoFallsBackWithALine();
     void theCpuTakesOverInTheMiddleOfARun();
@@ -63,7 +68,48 @@ void BackendTest::cudaWithoutAGpuNamesTheWayOut() {
     const CliResult result = runCli(with(kLogits, {"--backend", "cuda"}), kNoPlugin);
     KVLAB_VERIFY_REFUSAL(result, 1);
     QVERIFY2(result.err.contains("--backend cpu"), result.err);
-    KVLAB_VERIFY_SUCCESS(runCli(kLogits, kNoPlugin));
+    // Who asks for nothing hears nothing of a GPU that is not there.
+    KVLAB_VERIFY_SUCCESS(runCli(kLogits, standIn("devices:0")));
+}
+
+void BackendTest::aNamedPluginThatIsNotUsedIsTold() {
+    QTemporaryDir folder;
+    for (const QString& path : {QString("/nowhere/libkvlab_cuda.so"), folder.path()}) {
+        const CliEnvironment named = {{"KVLAB_CUDA_PLUGIN", path}};
+        const CliResult result = runCli(kLogits, named);
+        QCOMPARE(result.exit_code, 0);
+        QVERIFY2(result.hasOneLineError() && result.err.contains("running on the CPU: ") &&
+                     result.err.contains(path.toUtf8()) && !result.err.contains("--backend cpu"),
+                 result.err);
+        QVERIFY(!result.json()["logits"].toArray().isEmpty());
+        KVLAB_VERIFY_SUCCESS(runCli(with(kLogits, {"--backend", "cpu"}), named));
+    }
+    KVLAB_VERIFY_SUCCESS(runCli(kLogits, {{"KVLAB_CUDA_PLUGIN", ""}}));
+}
+
+void BackendTest::threadsOfKernelsThatHaveTheirOwnAreRefused() {
+    for (const char* backend : {"simt", "cuda"}) {
+        const QStringList threads = {"--threads", "2", "--backend", backend};
+        KVLAB_VERIFY_REFUSAL(runCli(with(kLogits, threads), standIn()), 2);
+        KVLAB_VERIFY_REFUSAL(runCli(with({"selfcheck"}, threads), standIn()), 2);
+    }
+    KVLAB_VERIFY_SUCCESS(runCli(
+        with(kLogits, {"--threads", "2", "--backend", "cuda", "--cpu-fallback"}), standIn()));
+}
+
+// Half a minute without a word would look like a hang. Only the line is waited for.
+void BackendTest::selfcheckOnSimtSaysThatItIsSlow() {
+    QProcess process;
+    process.start(QStringLiteral(KVLAB_CLI_PATH), {"selfcheck", "--backend", "simt", "--json"});
+    process.setReadChannel(QProcess::StandardError);
+    QElapsedTimer waited;
+    waited.start();
+    while (!process.canReadLine() && waited.elapsed() < 60'000) process.waitForReadyRead(1000);
+    const QByteArray line = process.readLine();
+    process.kill();
+    process.waitForFinished();
+    QVERIFY2(line.startsWith("kvlab-cli: backend simt ") && line.contains("half a minute"), line);
+    QVERIFY(process.readAllStandardOutput().isEmpty());
 }
 
 void BackendTest::cudaThatFailsNamesTheWayOut() {
@@ -78,6 +124,7 @@ void BackendTest::autoFallsBackWithALine() {
     const CliResult result = runCli(kLogits, standIn("allocate:1:5"));
     QCOMPARE(result.exit_code, 0);
     QVERIFY2(result.hasOneLineError() && result.err.contains("running on the CPU"), result.err);
+    QVERIFY2(!result.err.contains("use --backend cpu"), result.err);  // which has happened
     QVERIFY(!result.json()["logits"].toArray().isEmpty());
 }
 
@@ -104,19 +151,17 @@ void BackendTest::theCpuTakesOverInTheMiddleOfARun() {
     KVLAB_VERIFY_REFUSAL(runCli(with(generate, {"--backend", "cpu", "--cpu-fallback"})), 2);
 }
 
-// A pool that the host has no room for either: a line that the CPU takes over, then why it cannot.
+// A pool that the host has no room for either: one line says both.
 void BackendTest::theCpuThatCannotTakeOverIsSaid() {
     const QStringList huge = {"generate", "--prompt-tokens", "20",        "--max-tokens",
                               "6",        "--blocks",        "100000000", "--backend"};
     for (const QStringList& backend :
          {QStringList{"auto"}, QStringList{"cuda", "--cpu-fallback"}}) {
         const CliResult result = runCli(with(huge, backend), standIn("allocate:1:5"));
-        QVERIFY(!result.crashed);
-        QCOMPARE(result.exit_code, 1);
-        QVERIFY2(result.out.isEmpty(), result.out);
-        const QList<QByteArray> lines = result.err.trimmed().split('\n');
-        QVERIFY2(lines.size() <= 2, result.err);
-        QVERIFY2(lines.last().startsWith("kvlab-cli: ") && lines.last().contains("ask for less"),
+        KVLAB_VERIFY_REFUSAL(result, 1);
+        QVERIFY2(result.err.contains("the GPU has") &&
+                     result.err.contains("the CPU cannot take over: the pool needs") &&
+                     result.err.contains("ask for less"),
                  result.err);
     }
     // A model that no backend can load: the GPU's failure hides nothing.

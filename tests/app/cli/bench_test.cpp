@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <sys/stat.h>
+
 #include <QJsonArray>
 #include <QTemporaryDir>
 
@@ -12,6 +14,7 @@ class BenchTest : public QObject {
   private slots:
     void everyBenchGivesMediansAndRatios();
     void writtenModelIsTheGeneratedOne();
+    void optionsWithoutEffectAreRefused();
 };
 
 // How fast is not asked here.
@@ -64,8 +67,49 @@ void BenchTest::writtenModelIsTheGeneratedOne() {
     const CliResult run =
         runCli({"generate", "--model", model, "--prompt", "x", "--max-tokens", "3", "--json"});
     KVLAB_VERIFY_SUCCESS(run);
-    KVLAB_VERIFY_REFUSAL(
-        runCli({"bench", "--quick", "--write-model", "/no/such/folder/model.gguf"}), 1);
+    const QStringList write = {"bench", "--quick", "--write-model"};
+    KVLAB_VERIFY_REFUSAL(runCli(write + QStringList{"/no/such/folder/model.gguf"}), 1);
+
+    // Through links, also to what is not there yet; the link stays.
+    const QByteArray bytes = readBytes(model);
+    for (const char* target : {"other.gguf", "fresh.gguf"}) {
+        const QString link = folder.filePath(QString("link to ") + target);
+        QVERIFY(QFile::link(target, link));
+        if (QByteArray(target) == "other.gguf") {
+            QVERIFY(writeBytes(folder.filePath(target), "old"));
+        }
+        KVLAB_VERIFY_SUCCESS(runCli(write + QStringList{link}));
+        QVERIFY(QFileInfo(link).isSymLink());
+        QCOMPARE(readBytes(folder.filePath(target)), bytes);
+    }
+    // Onto what is no file: refused before a model is made, and nothing is left behind.
+    const QString pipe = folder.filePath("pipe");
+    QCOMPARE(mkfifo(pipe.toLocal8Bit(), 0600), 0);
+    const QStringList before = QDir(folder.path()).entryList(QDir::Files | QDir::System);
+    const auto full = QStringList{"bench", "--write-model"};
+    for (const QString& place : {folder.path(), pipe, folder.filePath("none/model.gguf")}) {
+        KVLAB_VERIFY_REFUSAL(runCli(full + QStringList{place}, {}, 20'000), 1);
+    }
+    KVLAB_VERIFY_REFUSAL(runCli(full + QStringList{""}), 2);
+    QCOMPARE(QDir(folder.path()).entryList(QDir::Files | QDir::System), before);
+}
+
+void BenchTest::optionsWithoutEffectAreRefused() {
+    const QStringList write = {"bench", "--quick", "--write-model", "/nowhere/model.gguf"};
+    const QStringList cuda = {"bench", "--quick", "--backend", "cuda"};
+    for (const char* option :
+         {"--model", "--kv-dtype", "--block-size", "--blocks", "--threads", "--token-budget"}) {
+        const QString value = QByteArray(option) == "--kv-dtype" ? "f16" : "1";
+        for (const QStringList& call : {write, cuda}) {
+            const CliResult result = runCli(call + QStringList{option, value});
+            KVLAB_VERIFY_REFUSAL(result, 2);
+            QVERIFY2(result.err.contains("has no effect"), result.err);
+        }
+    }
+    for (const QStringList& more :
+         {QStringList{"pool"}, QStringList{"--json"}, QStringList{"--backend", "cuda"}}) {
+        KVLAB_VERIFY_REFUSAL(runCli(write + more), 2);
+    }
 }
 
 }  // namespace kvlab

@@ -21,6 +21,13 @@ class ExitCodesTest : public QObject {
     void laterRoomsSaySo();
     void fullDiskIsAFailure();
     void lineBreaksStayInOneLine();
+    void theParserSpeaksInSentences_data();
+    void theParserSpeaksInSentences();
+    void whatIsNoFileIsSaid_data();
+    void whatIsNoFileIsSaid();
+    void aClosedOutputIsAFailure();
+    void limitsOfTheProcessAreTold();
+    void aVariableThatCannotBeObeyedIsTold();
 };
 
 void ExitCodesTest::helpIsEverywhere_data() {
@@ -56,6 +63,7 @@ void ExitCodesTest::wrongCalls_data() {
     QTest::newRow("tokenize with both") << QStringList{"tokenize", "--text", "a", "--file", "b"};
     QTest::newRow("unknown bench") << QStringList{"bench", "dance"};
     QTest::newRow("unknown lesson") << QStringList{"lessons", "check", "dance"};
+    QTest::newRow("lesson without a name") << QStringList{"lessons", "check", ""};
     QTest::newRow("lesson outside the folder") << QStringList{"lessons", "check", "../best-of-8"};
     QTest::newRow("replay of nothing") << QStringList{"replay"};
     QTest::newRow("two commands") << QStringList{"size", "--model", "llama-3-8b", "devices"};
@@ -117,6 +125,146 @@ void ExitCodesTest::fullDiskIsAFailure() {
 void ExitCodesTest::lineBreaksStayInOneLine() {
     KVLAB_VERIFY_REFUSAL(runCli({"trace", "verify", "no\nsuch\r\nfile\033[31m"}), 1);
     KVLAB_VERIFY_REFUSAL(runCli({"--no\nsuch"}), 2);
+}
+
+void ExitCodesTest::theParserSpeaksInSentences_data() {
+    QTest::addColumn<QStringList>("arguments");
+    QTest::addColumn<QByteArray>("sentence");
+    const auto row = [](const QStringList& arguments, const char* sentence) {
+        QTest::newRow(qPrintable("kvlab-cli " + arguments.join(' ')))
+            << arguments << QByteArray(sentence);
+    };
+    row({}, "kvlab-cli wants a command; see kvlab-cli --help");
+    row({"dance"}, "there is no command \"dance\"; see kvlab-cli --help");
+    row({""}, "there is no command \"\"; see kvlab-cli --help");
+    row({"--dance"}, "kvlab-cli has no option \"--dance\"; see kvlab-cli --help");
+    // The parser itself lists the value in front of its option.
+    row({"trace", "export", "a", "--backend", "simt", "--x", "y", "-o", "b"},
+        "trace export has no option \"--backend\"; see kvlab-cli trace export --help");
+    row({"trace", "export"}, "trace export wants a file; see kvlab-cli trace export --help");
+    row({"trace", "export", "a"}, "trace export wants --output; see kvlab-cli trace export --help");
+    row({"lessons"}, "lessons wants a command; see kvlab-cli lessons --help");
+    row({"lessons", "dance"}, "lessons does not take \"dance\"; see kvlab-cli lessons --help");
+    row({"generate", "--prompt", "a", "b"},
+        "generate does not take \"b\"; see kvlab-cli generate --help");
+    row({"generate", "--prompt"}, "--prompt wants a value; see kvlab-cli generate --help");
+    row({"devices", "--json=x"}, "--json takes no value; see kvlab-cli devices --help");
+    row({"size", "--model", "llama-3-8b", "devices"},
+        "size does not take \"devices\"; see kvlab-cli size --help");
+}
+
+void ExitCodesTest::theParserSpeaksInSentences() {
+    QFETCH(QStringList, arguments);
+    QFETCH(QByteArray, sentence);
+    const CliResult result = runCli(arguments);
+    KVLAB_VERIFY_REFUSAL(result, 2);
+    QCOMPARE(result.err, "kvlab-cli: " + sentence + "\n");
+}
+
+void ExitCodesTest::whatIsNoFileIsSaid_data() {
+    QTest::addColumn<QStringList>("command");
+    QTest::newRow("prompt") << QStringList{"generate", "--prompt-file"};
+    QTest::newRow("text") << QStringList{"tokenize", "--file"};
+    QTest::newRow("requests") << QStringList{"replay", "--requests"};
+    QTest::newRow("trace verify") << QStringList{"trace", "verify"};
+    QTest::newRow("trace summary") << QStringList{"trace", "summary"};
+    QTest::newRow("trace export") << QStringList{"trace", "export", "-o", "/nowhere/out", "--"};
+    QTest::newRow("model") << QStringList{"model"};
+    QTest::newRow("--model") << QStringList{"logits", "--tokens", "1", "--model"};
+}
+
+// A pipe must not be waited for either.
+void ExitCodesTest::whatIsNoFileIsSaid() {
+    QFETCH(QStringList, command);
+    QTemporaryDir dir;
+    QVERIFY(dir.isValid());
+    const QString pipe = dir.filePath("pipe");
+    QCOMPARE(mkfifo(pipe.toLocal8Bit(), 0600), 0);
+    const auto says = [&](const QString& path, const char* part, const char* other = "") {
+        const CliResult result = runCli(command + QStringList{path}, {}, 20'000);
+        KVLAB_VERIFY_REFUSAL(result, 1);
+        QVERIFY2(result.err.contains(part) || (*other && result.err.contains(other)), result.err);
+    };
+    says(dir.filePath("nothing"), "does not exist", "No such file");
+    says(dir.path(), "is a folder");
+    says(pipe, "is a pipe, not a file");
+}
+
+// What is printed must not land in the next file that is opened.
+void ExitCodesTest::aClosedOutputIsAFailure() {
+    QTemporaryDir dir;
+    QVERIFY(dir.isValid());
+    const QString trace = dir.filePath("run.trace");
+    const auto closed = [&](const char* how, const QStringList& arguments) {
+        QProcess process;
+        process.start("/bin/sh", QStringList{"-c", QString("exec \"$0\" \"$@\" ") + how,
+                                             QStringLiteral(KVLAB_CLI_PATH)} +
+                                     arguments);
+        if (!process.waitForFinished(60'000) || process.exitStatus() != QProcess::NormalExit) {
+            return -1;
+        }
+        return process.exitCode();
+    };
+    const QStringList run = {"generate", "--prompt", "x", "--max-tokens", "2", "--trace", trace};
+    for (const char* how : {">&-", "<&- >&-", ">&- 2>&-"}) {
+        QCOMPARE(closed(how, run), 1);
+        KVLAB_VERIFY_SUCCESS(runCli({"trace", "verify", trace}));
+    }
+    QCOMPARE(closed("2>&-", run), 0);
+    QCOMPARE(closed("2>&-", {"trace", "verify", "/nowhere"}), 1);
+}
+
+void ExitCodesTest::limitsOfTheProcessAreTold() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    QSKIP("sanitizers take more addresses than any limit");
+#endif
+    const auto limited = [](const QStringList& arguments) {
+        QProcess process;
+        process.start("/bin/sh", QStringList{"-c", "ulimit -v 400000 && exec \"$0\" \"$@\"",
+                                             QStringLiteral(KVLAB_CLI_PATH)} +
+                                     arguments);
+        CliResult result;
+        result.crashed =
+            !process.waitForFinished(60'000) || process.exitStatus() != QProcess::NormalExit;
+        result.exit_code = process.exitCode();
+        result.out = process.readAllStandardOutput();
+        result.err = process.readAllStandardError();
+        return result;
+    };
+    const QStringList run = {"generate", "--prompt", "x", "--max-tokens", "2", "--backend", "cpu"};
+    if (limited(run).exit_code != 0) QSKIP("the limit is too narrow for this system");
+    const CliResult pool = limited(run + QStringList{"--threads", "1", "--blocks", "20000"});
+    KVLAB_VERIFY_REFUSAL(pool, 1);
+    QVERIFY2(pool.err.contains("ulimit -v") && pool.err.contains("the pool needs 625 MiB") &&
+                 pool.err.contains("391 MiB in all"),
+             pool.err);
+    // A file that may not become so large: nothing of it stays.
+    QTemporaryDir dir;
+    const QString trace = dir.filePath("run.trace");
+    KVLAB_VERIFY_SUCCESS(
+        runCli({"generate", "--prompt", "x", "--max-tokens", "20", "--trace", trace}));
+    QProcess process;
+    process.start("/bin/sh",
+                  {"-c", "ulimit -f 1 && exec \"$0\" \"$@\"", QStringLiteral(KVLAB_CLI_PATH),
+                   "trace", "export", trace, "-o", dir.filePath("run.json")});
+    QVERIFY(process.waitForFinished(60'000) && process.exitStatus() == QProcess::NormalExit);
+    QCOMPARE(process.exitCode(), 1);
+    const QByteArray error = process.readAllStandardError();
+    QVERIFY2(error.startsWith("kvlab-cli: cannot write ") && error.count('\n') == 1, error);
+    QCOMPARE(QDir(dir.path()).entryList(QDir::Files | QDir::Hidden), QStringList{"run.trace"});
+    // Threads that are not granted: no wait for those that were.
+    const CliResult threads = limited(run + QStringList{"--threads", "256"});
+    KVLAB_VERIFY_REFUSAL(threads, 1);
+    QVERIFY2(threads.err.contains("threads") && threads.err.contains("ulimit"), threads.err);
+}
+
+void ExitCodesTest::aVariableThatCannotBeObeyedIsTold() {
+    const QStringList size = {"size", "--model", "llama-3-8b"};
+    KVLAB_VERIFY_SUCCESS(runCli(size, {{"KVLAB_VECTOR", "baseline"}}));
+    KVLAB_VERIFY_SUCCESS(runCli(size, {{"KVLAB_VECTOR", ""}}));
+    const CliResult result = runCli(size, {{"KVLAB_VECTOR", "avx9"}});
+    QCOMPARE(result.exit_code, 0);
+    QVERIFY2(result.hasOneLineError() && result.err.contains("not \"avx9\""), result.err);
 }
 
 }  // namespace kvlab

@@ -344,6 +344,11 @@ void GenerateTest::badCalls_data() {
         << QStringList{"--prompt-tokens", "20", "--layout", "slab", "--max-len", "20"};
     QTest::newRow("beams that are drawn")
         << QStringList{"--prompt", "x", "--beam", "2", "--samples", "2"};
+    QTest::newRow("beams with a temperature")
+        << QStringList{"--prompt", "x", "--beam", "2", "--temperature", "1"};
+    QTest::newRow("--top-k without a draw") << prompt + QStringList{"--top-k", "5"};
+    QTest::newRow("--top-p without a draw") << prompt + QStringList{"--top-p", "0.5"};
+    QTest::newRow("threads of simt") << prompt + QStringList{"--threads", "2", "--backend", "simt"};
     QTest::newRow("beams in slabs")
         << QStringList{"--prompt", "x", "--beam", "2", "--layout", "slab"};
     QTest::newRow("option without value") << QStringList{"--prompt"};

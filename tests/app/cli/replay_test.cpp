@@ -483,8 +483,9 @@ void ReplayTest::burstsAndLengths() {
             .toDouble();
     };
     QVERIFY(lastArrival({"--bursts"}) != lastArrival({}));
-    QVERIFY(lastArrival({"--burst-on", "1"}) != lastArrival({"--bursts"}));
-    QVERIFY(lastArrival({"--burst-off", "100"}) != lastArrival({"--bursts"}));
+    QVERIFY(lastArrival({"--bursts", "--burst-on", "1"}) != lastArrival({"--bursts"}));
+    QVERIFY(lastArrival({"--bursts", "--burst-off", "100"}) != lastArrival({"--bursts"}));
+    QVERIFY(lastArrival({"--bursts", "--burst-on", "5"}) == lastArrival({"--bursts"}));
 }
 
 void ReplayTest::listsAreBounded() {
@@ -603,6 +604,23 @@ void ReplayTest::badCalls_data() {
     for (const char* option : {"--threads", "--temperature", "--top-k", "--top-p"}) {
         QTest::addRow("%s of accounts", option) << accounts + QStringList{option, "1"};
     }
+    QTest::newRow("--cpu-fallback of accounts") << accounts + QStringList{"--cpu-fallback"};
+    for (const char* option : {"--burst-on", "--burst-off"}) {
+        QTest::addRow("%s without bursts", option) << accounts + QStringList{option, "2"};
+        for (const char* value : {"-1", "x", "", "nan", "inf", "0", "1e9"}) {
+            QTest::addRow("%s \"%s\" of bursts", option, value)
+                << accounts + QStringList{"--bursts", option, value};
+        }
+    }
+    for (const char* lengths : {"prompt", "output"}) {
+        const QString prefix = QString("--") + lengths;
+        QTest::addRow("%s median above the longest", lengths)
+            << accounts + QStringList{prefix + "-max", "10", prefix + "-median", "11"};
+        QTest::addRow("%s median above the default", lengths)
+            << accounts + QStringList{prefix + "-median", "9000"};
+    }
+    QTest::newRow("--top-k without a draw") << drawn + QStringList{"--top-k", "5"};
+    QTest::newRow("--top-p without a draw") << drawn + QStringList{"--top-p", "0.5"};
     QTest::newRow("--backend of accounts") << accounts + QStringList{"--backend", "cpu"};
     for (const char* option : {"--flops", "--bandwidth", "--link", "--step-overhead"}) {
         QTest::addRow("%s of a real clock", option) << drawn + QStringList{option, "10GB"};
@@ -618,8 +636,6 @@ void ReplayTest::badCalls_data() {
     const QStringList not_real = {"-1", "x", "", "nan", "inf"};
     const Bad bad[] = {{"--poisson", not_real + QStringList{"0", "1e9"}},
                        {"--count", not_whole + QStringList{"0", "1000001"}},
-                       {"--burst-on", not_real + QStringList{"0", "1e9"}},
-                       {"--burst-off", not_real + QStringList{"0", "1e9"}},
                        {"--prompt-median", not_whole + QStringList{"0", "1000001"}},
                        {"--prompt-sigma", not_real + QStringList{"6"}},
                        {"--prompt-max", not_whole + QStringList{"0", "1000001"}},

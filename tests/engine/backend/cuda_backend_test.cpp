@@ -257,7 +257,7 @@ class CudaBackendTest : public QObject {
         row("create_stream:4:1", ErrorKind::kDevice, "driver failed");
         row("create_event:4", ErrorKind::kDevice, "driver failed");
         row("allocate:1", ErrorKind::kOutOfMemory, "free of 2 GiB");
-        row("allocate:1:5", ErrorKind::kOutOfMemory, "the weights needs");
+        row("allocate:1:5", ErrorKind::kOutOfMemory, "the weights need");
         row("allocate:1:1000", ErrorKind::kOutOfMemory, "never");  // see below
         row("allocate_host:1", ErrorKind::kOutOfMemory, "pinned memory");
         row("allocate_host:2", ErrorKind::kDevice, "stopped answering");
@@ -331,10 +331,22 @@ class CudaBackendTest : public QObject {
             runOn("auto", tinyModel(), DataType::kF16, PreemptionKind::kSwap, config);
         QCOMPARE(run.backend, std::string("cpu"));
         QVERIFY2(why.find("the GPU has") != std::string::npos, why.c_str());
+        QVERIFY2(why.find("use --backend") == std::string::npos, why.c_str());
+    }
+
+    void autoSaysWhyANamedPluginIsNotUsed() {
+        const Environment none("KVLAB_CUDA_PLUGIN", "/nowhere/libkvlab_cuda.so");
+        std::string why;
+        EngineConfig config;
+        config.on_fallback = [&](const std::string& text) { why = text; };
+        QCOMPARE(runOn("auto", tinyModel(), DataType::kF16, PreemptionKind::kSwap, config).backend,
+                 std::string("cpu"));
+        QVERIFY2(why.find("\"/nowhere/libkvlab_cuda.so\", which is not there") != std::string::npos,
+                 why.c_str());
     }
 
     void autoWithoutAGpuSaysNothing() {
-        const Environment none("KVLAB_CUDA_PLUGIN", "/nowhere/libkvlab_cuda.so");
+        const Environment none(kFail, "devices:0");
         bool told = false;
         EngineConfig config;
         config.on_fallback = [&](const std::string&) { told = true; };

@@ -83,7 +83,7 @@ class DevicesTest : public QObject {
                      devices[0].reason.c_str());
         }
         const auto folder = cudaDevicesWith(dir.path().toLocal8Bit());
-        QVERIFY(folder[0].reason.find("is not a file") != std::string::npos);
+        QVERIFY(folder[0].reason.find("is a folder") != std::string::npos);
     }
 
     void anotherLibraryIsAReason() {

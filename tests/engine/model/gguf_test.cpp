@@ -258,10 +258,10 @@ class GgufTest : public QObject {
 
     void refusesWhatIsNoFile() {
         expectError(ErrorKind::kBadFile, "No such file", [&] { GgufFile::open(pathOf("none")); });
-        expectError(ErrorKind::kBadFile, "not a regular file",
+        expectError(ErrorKind::kBadFile, "is a folder; give the path",
                     [&] { GgufFile::open(dir_.path().toStdString()); });
         QVERIFY(::mkfifo(pathOf("pipe").c_str(), 0600) == 0);
-        expectError(ErrorKind::kBadFile, "not a regular file",
+        expectError(ErrorKind::kBadFile, "is a pipe, not a file",
                     [&] { GgufFile::open(pathOf("pipe")); });
         expectError(ErrorKind::kBadFile, "0 bytes", [&] { GgufFile::open(save("")); });
         expectError(ErrorKind::kBadFile, "letters GGUF",

@@ -185,6 +185,7 @@ class RequestTraceTest : public QObject {
             refusalOf("\n" + kGood + "\n" + line.toStdString() + "\n" + kGood + "\n");
         QVERIFY2(refusal.find(complaint.toStdString()) != std::string::npos, refusal.c_str());
         QVERIFY2(refusal.find("\"requests.jsonl\", line 3: ") == 0, refusal.c_str());
+        QVERIFY2(refusal.find("; ") != std::string::npos, refusal.c_str());  // what to do
         QVERIFY(refusal.find('\n') == std::string::npos && refusal.size() < 300);
     }
 
