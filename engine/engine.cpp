@@ -38,7 +38,7 @@ void checkSchedule(const EngineConfig& config) {
                " slots have more slots than a slot index counts; ask for fewer blocks");
     }
     if (!(config.watermark >= 0 && config.watermark < 1)) {
-        refuse("the watermark is a share of the pool: at least 0 and below 1");
+        refuse("the watermark is a share of the pool; give at least 0 and less than 1");
     }
     if (config.preempt == PreemptionKind::kNone) {
         refuse("sequences must be able to give way: choose preemption by recompute or by swap");
@@ -616,9 +616,9 @@ RequestId Engine::submit(EngineRequest request) {
     if (vocab_size > 0 ? request.prompt.empty() : request.promptLen() < 1) {
         refuse("the prompt is empty; give at least one token");
     }
-    if (request.num_samples < 1) refuse("at least one sample must be drawn");
-    if (request.num_beams < 1) refuse("at least one beam is needed");
-    if (maxTokens(request) < 1) refuse("at least one token must be generated");
+    if (request.num_samples < 1) refuse("at least one sample must be drawn; ask for 1 or more");
+    if (request.num_beams < 1) refuse("at least one beam is needed; ask for 1 or more");
+    if (maxTokens(request) < 1) refuse("at least one token must be generated; ask for 1 or more");
     if (request.num_beams > 1 && (request.num_samples > 1 || !request.forced.empty())) {
         refuse("beam search draws no samples and takes no given tokens; use one or the other");
     }

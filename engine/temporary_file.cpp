@@ -20,6 +20,7 @@ namespace kvlab {
 namespace {
 
 constexpr int kMaxLinks = 40;  // Linux's own limit
+constexpr size_t kMaxStemBytes = 200;
 
 }  // namespace
 
@@ -49,8 +50,12 @@ TemporaryFile::TemporaryFile(const std::string& final_path) : final_path_(final_
         if (::access(final_path_.c_str(), W_OK) != 0) fail();
     }
     static std::atomic<unsigned> counter{0};
+    // A name may already be as long as names can be.
+    const fs::path place(final_path_);
+    const std::string stem =
+        (place.parent_path() / place.filename().string().substr(0, kMaxStemBytes)).string();
     for (int attempt = 0; attempt < 100 && fd_ < 0; ++attempt) {
-        path_ = final_path_ + ".tmp-" + std::to_string(::getpid()) + "-" +
+        path_ = stem + ".tmp-" + std::to_string(::getpid()) + "-" +
                 std::to_string(counter.fetch_add(1));
         fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd_ < 0 && errno != EEXIST) fail();

@@ -36,7 +36,8 @@ Quantity formulaOf(const LessonRun& run, const std::string& metric) {
     if (metric == "slots_allocated") return size.slots_allocated;
     if (metric == "slots_unused") return size.slots_unused;
     if (metric == "tokens_held") return size.tokens_held;
-    throw EngineError(ErrorKind::kBadArgument, "no formula is known for metric \"" + metric + "\"");
+    throw EngineError(ErrorKind::kBadArgument, "no formula is known for metric \"" + metric +
+                                                   "\"; correct the lesson's claim");
 }
 
 int64_t measuredValue(const RunMetrics& metrics, const std::string& metric) {
@@ -47,7 +48,8 @@ int64_t measuredValue(const RunMetrics& metrics, const std::string& metric) {
     if (metric == "copy_on_write") return metrics.copy_on_write;
     if (metric == "slots_allocated") return metrics.slots_allocated;
     if (metric == "slots_unused") return metrics.slots_unused;
-    throw EngineError(ErrorKind::kBadArgument, "no metric is called \"" + metric + "\"");
+    throw EngineError(ErrorKind::kBadArgument,
+                      "no metric is called \"" + metric + "\"; correct the lesson's claim");
 }
 
 // The substituted formula without its "= value".

@@ -234,6 +234,12 @@ ReplayOptions replayOptionsFrom(const ReplayCommandOptions& o) {
 // --- JSON
 // -----------------------------------------------------------------------------------------
 
+// From the first arrival to the last end; empty where every request was refused.
+std::optional<double> durationMs(const ReplayResult& result) {
+    if (result.num_finished + result.num_cancelled == 0) return std::nullopt;
+    return std::max(0.0, result.ended_ms - result.first_arrival_ms);
+}
+
 Json percentilesJson(const std::optional<Percentiles>& values) {
     if (!values) return nullptr;
     return {{"count", values->count}, {"mean", values->mean}, {"p50", values->p50},
@@ -364,7 +370,7 @@ void printReplayJson(const ReplayResult& result,
           {"time_to_first_token_ms", percentilesJson(result.time_to_first_token_ms)},
           {"time_per_token_ms", percentilesJson(result.time_per_token_ms)},
           {"end_to_end_ms", percentilesJson(result.end_to_end_ms)}}},
-        {"duration_ms", result.ended_ms - result.first_arrival_ms},
+        {"duration_ms", numberOrNull(durationMs(result))},
         {"sampled_tokens", result.sampled_tokens},
         {"tokens_per_s", numberOrNull(result.tokensPerSecond())},
         {"waste", wasteJson(result.waste)},
@@ -475,7 +481,7 @@ void printReplay(const ReplayResult& result, const ReplayOptions& options, int64
     }
     std::printf("; at most %s in use\n", counted(result.blocks_peak, "block", "blocks").c_str());
     std::printf("time       %s from the first arrival to the last token",
-                timeText(result.ended_ms - result.first_arrival_ms).c_str());
+                timeText(durationMs(result)).c_str());
     if (const auto rate = result.tokensPerSecond()) {
         std::printf(", %s tokens/s", formatCount(static_cast<int64_t>(*rate + 0.5)).c_str());
     }

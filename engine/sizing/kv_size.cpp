@@ -69,7 +69,8 @@ LayerBytes layerBytes(const KvShape& shape, KvDtype dtype) {
     const bool is_latent = shape.latent_dim != 0;
     checkAtLeast("the number of layers", shape.num_layers, 1);
     checkAtLeast("the number of local layers", shape.num_local_layers, 0);
-    if (shape.num_local_layers > shape.num_layers) fail("there are more local layers than layers");
+    if (shape.num_local_layers > shape.num_layers)
+        fail("there are more local layers than layers; give fewer");
     if (shape.num_local_layers > 0) checkAtLeast("the window", shape.window, 1);
     if (is_latent) {
         checkAtLeast("the latent size", shape.latent_dim, 1);

@@ -534,7 +534,7 @@ ReplayResult replayAccounts(const std::vector<TraceRequest>& trace,
                             const ReplayOptions& options) {
     checkBounds(trace, kMostAccountedTokens);
     if (options.engine.cache.num_blocks < 1) {
-        refuse("an accounting run needs the number of blocks that its pool has");
+        refuse("an accounting run needs the number of blocks that its pool has; give it");
     }
     std::vector<EngineRequest> requests = engineRequests(trace, nullptr, false, options);
     VirtualTime time;

@@ -58,6 +58,19 @@ class TemporaryFileTest : public QObject {
         QCOMPARE(content("a"), QByteArray("new"));
     }
 
+    void theLongestNameIsWritten() {
+        const std::string name(255, 'n');
+        put(at(name.c_str()), "new");
+        QCOMPARE(content(name.c_str()), QByteArray("new"));
+        QVERIFY(!refusal(at((name + "n").c_str())).empty());
+        // Nor does a name without a folder leave the folder that it is in.
+        const QString before = QDir::currentPath();
+        QVERIFY(QDir::setCurrent(dir_.path()));
+        put("bare", "new");
+        QVERIFY(QDir::setCurrent(before));
+        QCOMPARE(content("bare"), QByteArray("new"));
+    }
+
     void linksStayAndTheirTargetsAreWritten() {
         QVERIFY(QDir(dir_.path()).mkpath("sub"));
         put(at("sub/target"), "old");

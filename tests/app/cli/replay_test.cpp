@@ -40,6 +40,7 @@ class ReplayTest : public QObject {
     void readableOutputSaysWhy();
     void traceIsWrittenAndIntact();
     void everyModelOfTheTable();
+    void aRunOfRefusedRequestsTakesNoTime();
     void badCalls_data();
     void badCalls();
     void badFiles_data();
@@ -572,6 +573,20 @@ void ReplayTest::everyModelOfTheTable() {
         runCli(few + QStringList{"--model", "gemma-3-4b", "--weights-bytes", "8000000000"});
     QCOMPARE(mixed.exit_code, 0);
     QVERIFY(mixed.err.contains("29 of 34 layers of Gemma-3-4B see a window of 1024 tokens"));
+}
+
+void ReplayTest::aRunOfRefusedRequestsTakesNoTime() {
+    const QString file =
+        requestFile("{\"arrival_ms\":50,\"prompt_tokens\":500,\"max_tokens\":2}\n");
+    const QStringList call = {"replay", "--requests", file, "--model", model_, "--blocks", "2"};
+    const CliResult json = runCli(call + QStringList{"--json"});
+    KVLAB_VERIFY_SUCCESS(json);
+    QCOMPARE(json.json()["requests"].toArray()[0].toObject()["status"].toString(),
+             QString("refused"));
+    QVERIFY(json.json().contains("duration_ms") && json.json()["duration_ms"].isNull());
+    const CliResult text = runCli(call);
+    KVLAB_VERIFY_SUCCESS(text);
+    QVERIFY2(text.out.contains("time       - from the first arrival"), text.out);
 }
 
 void ReplayTest::badCalls_data() {
