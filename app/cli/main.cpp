@@ -131,6 +131,7 @@ int run(int argc, char** argv) {
     app.set_version_flag("--version", KVLAB_VERSION);
     app.footer(
         "$KVLAB_MODEL names another model file, $KVLAB_LESSONS another lessons folder, "
+        "$KVLAB_CUDA_PLUGIN another CUDA plugin; "
         "$KVLAB_VECTOR=avx2 or baseline holds wider vector instructions back.");
     // An option given twice: the last one counts, so that a script can override its own defaults.
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
