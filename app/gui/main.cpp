@@ -245,6 +245,8 @@ int main(int argc, char** argv) {
            "where the model runs: auto (a GPU if there is one), cpu, cuda, or simt, which runs the "
            "CUDA kernels on the CPU, slowly, to check and to show them")
         ->type_name("NAME");
+    app.add_flag("--cpu-fallback", window.cpu_fallback,
+                 "with --backend cuda: let the CPU take over when the GPU fails, unasked");
     double scale = 1;
     addScale(&app, &scale, 0.5, 4, "size of the whole window, 1 is normal");
     app.add_option("--screenshot", window.screenshot, "save a picture of the window and exit");
@@ -292,6 +294,20 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
         refuseOptionsBefore(app, export_app);
         refuseOptionsBefore(app, bench_app);
+        for (const char* name : {"FILE", "--screenshot"}) {
+            const CLI::Option* given = app.get_option(name);
+            if (given->count() > 0 && given->as<std::string>().empty()) {
+                refuse(std::string(name) + " is empty; name a file or leave it out");
+            }
+        }
+        for (const char* name : {"--at-step", "--select"}) {
+            if (app.get_option(name)->count() > 0 && window.screenshot.empty()) {
+                refuse(std::string(name) + " is of a picture; add --screenshot F.png");
+            }
+        }
+        if (window.cpu_fallback && window.backend != "cuda" && window.backend != "auto") {
+            refuse("--cpu-fallback is for a GPU that fails; add --backend cuda");
+        }
         if (!size.empty()) {
             int width = 0;
             int height = 0;

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <exception>
 #include <utility>
+#include <variant>
 
 #include <QAbstractSlider>
 #include <QApplication>
 #include <QDockWidget>
+#include <QElapsedTimer>
 #include <QFileDialog>
 #include <QFileInfo>
 #include <QHBoxLayout>
@@ -94,6 +96,14 @@ QDockWidget* makeDock(const QString& name, const char* id, QWidget* widget, QMai
 QString inWindowWords(QString sentence) {
     return sentence.replace(QLatin1String("use --backend cpu"),
                             MainWindow::tr("choose cpu in the backend menu"));
+}
+
+bool deviceFailedIn(const StepTrace& step) {
+    return std::any_of(step.events.begin(), step.events.end(), [](const Event& event) {
+        const auto* made = std::get_if<DecisionsMade>(&event);
+        return made && std::find(made->reason.begin(), made->reason.end(),
+                                 DecisionReason::kDeviceFailed) != made->reason.end();
+    });
 }
 
 QString shapeText(const ModelConfig& model) {
@@ -218,11 +228,12 @@ void MainWindow::wireRun() {
 
     connect(header_, &HeaderBar::backendChosen, this, &MainWindow::setBackend);
     connect(header_, &HeaderBar::kernelWalkRequested, this, &MainWindow::toggleKernelWalk);
+    connect(header_, &HeaderBar::cpuFallbackChosen, this, &MainWindow::setCpuFallback);
     connect(kernel_walk_, &KernelWalkPanel::simtRequested, this,
             [this] { setBackend(QStringLiteral("simt")); });
 
     connect(banner_, &Banner::actionRequested, this,
-            [this] { offers_cpu_ ? setBackend(QStringLiteral("cpu")) : runAgain(); });
+            [this] { offers_cpu_ ? goOnOnTheCpu() : runAgain(); });
 
     connect(&worker_, &SessionWorker::runStarted, this, [this](const auto& info) {
         log_ = std::make_shared<RunLog>(*info);
@@ -246,7 +257,12 @@ void MainWindow::wireRun() {
         header_->hideProgress();
         hub_.setLive(false);
         hub_.setWaitingFor({});
-        if (result->cancelled) {
+        const bool as_far_as_asked =
+            step_limit_ && hub_.hasLog() && hub_.log().numSteps() >= *step_limit_;
+        if (result->cancelled && as_far_as_asked) {
+            run_stopped_ = true;
+            hub_.setLogEnd(LogEnd::kStopped);
+        } else if (result->cancelled) {
             run_stopped_ = true;
             hub_.setLogEnd(LogEnd::kStopped);
             offerRunAgain(hub_.hasLog()
@@ -264,7 +280,12 @@ void MainWindow::wireRun() {
     });
     connect(&worker_, &SessionWorker::failed, this, &MainWindow::fail);
     connect(&worker_, &SessionWorker::fellBack, this, [this](const QString& why) {
-        banner_->showMessage(tr("This run is on the CPU: %1").arg(inWindowWords(why)), false);
+        const bool in_its_middle =
+            hub_.hasLog() && hub_.isLive() && hub_.log().info().backend == "cuda";
+        banner_->showMessage((in_its_middle ? tr("The GPU failed and the CPU goes on: %1")
+                                            : tr("This run is on the CPU: %1"))
+                                 .arg(inWindowWords(why)),
+                             false);
     });
     connect(&worker_, &SessionWorker::messageTold, this,
             [this](const QString& message) { showNote(inWindowWords(message)); });
@@ -344,15 +365,18 @@ void MainWindow::startRun(const std::string& run_id) {
                 showRunInfo(log_->info());
                 hub_.setWalks(walks_);
                 hub_.setLog(log_, false);
+                noteDeviceFailure();
                 return;
             }
             hub_.setWalks(nullptr);
             hub_.setLog(nullptr, false);
             hub_.setWaitingFor(tr("Loading the model…"));
+            header_->setBackend({}, {});
             header_->showProgress(tr("loading the model"), -1);
             RunConfig config = run.config;
             config.engine.backend = backend_.toStdString();
-            worker_.start(config);
+            config.engine.cpu_fallback = cpu_fallback_;
+            worker_.start(config, step_limit_);
             return;
         }
     }
@@ -385,6 +409,7 @@ void MainWindow::requestStep(qint64 step) {
 }
 
 void MainWindow::onLogGrew() {
+    noteDeviceFailure();
     if (!pending_step_ || !hub_.hasLog()) {
         return;
     }
@@ -456,6 +481,32 @@ void MainWindow::setBackend(const QString& name) {
     }
 }
 
+void MainWindow::setCpuFallback(bool agreed) {
+    cpu_fallback_ = agreed;
+    header_->setCpuFallback(agreed);
+}
+
+// The answer to the banner's question. The CPU computes the run anew, the same tokens; the reader
+// finds himself where the GPU had got to.
+void MainWindow::goOnOnTheCpu() {
+    const qint64 reached = hub_.hasLog() ? hub_.log().numSteps() : 0;
+    setBackend(QStringLiteral("cpu"));
+    if (reached > 0) {
+        requestStep(reached);
+    }
+}
+
+bool MainWindow::endWithin(int wait_ms) {
+    QElapsedTimer waited;
+    waited.start();
+    bool ended = worker_.endWithin(wait_ms);
+    for (QThread* thread : {trace_thread_, devices_thread_}) {
+        const qint64 left = std::max<qint64>(0, wait_ms - waited.elapsed());
+        ended = (!thread || thread->wait(static_cast<unsigned long>(left))) && ended;
+    }
+    return ended;
+}
+
 // Drivers may take a while to answer.
 void MainWindow::listBackends() {
     auto devices = std::make_shared<std::vector<DeviceInfo>>();
@@ -472,6 +523,23 @@ void MainWindow::showRunInfo(const RunInfo& info) {
     header_->setModel(QString::fromStdString(info.model.name), shapeText(info.model));
     header_->setBackend(QString::fromStdString(info.backend).toUpper(),
                         QString::fromStdString(info.device));
+    steps_searched_ = 0;
+}
+
+// What a log's head names is where its run began; where the CPU took over, it tells in that step.
+void MainWindow::noteDeviceFailure() {
+    if (!hub_.hasLog()) {
+        return;
+    }
+    const RunLog& log = hub_.log();
+    for (; steps_searched_ < log.numSteps(); ++steps_searched_) {
+        if (deviceFailedIn(log.step(steps_searched_))) {
+            header_->setBackend(QStringLiteral("CPU"), QString::fromStdString(log.info().device),
+                                tr("%1 until step %2")
+                                    .arg(QString::fromStdString(log.info().backend).toUpper())
+                                    .arg(steps_searched_));
+        }
+    }
 }
 
 void MainWindow::showLog(std::shared_ptr<RunLog> log, const QString& title) {
@@ -501,6 +569,7 @@ void MainWindow::showLog(std::shared_ptr<RunLog> log, const QString& title) {
                  plainMarkdown(QString::fromStdString(info.build))));
     hub_.setWalks(nullptr);
     hub_.setLog(std::move(log), false);
+    noteDeviceFailure();
 }
 
 void MainWindow::openTrace(const QString& path) {
@@ -553,12 +622,16 @@ void MainWindow::finishTrace(std::shared_ptr<LoadedTrace> trace,
 
 QString MainWindow::bannerText() const { return banner_->message(); }
 
-void MainWindow::settle() {
-    inspector_->settle();
-    // A changed size asks the layout above it in another event, up to the window.
+// A changed size asks the layout above it in another event, up to the window.
+void MainWindow::activateLayouts() {
     for (int level = 0; level < 12; ++level) {
         QCoreApplication::sendPostedEvents(nullptr, QEvent::LayoutRequest);
     }
+}
+
+void MainWindow::settle() {
+    inspector_->settle();
+    activateLayouts();
     QCoreApplication::processEvents(QEventLoop::ExcludeUserInputEvents);
 }
 
@@ -636,17 +709,29 @@ void MainWindow::resetLayout() {
 
 void MainWindow::toggleTables() {
     tables_dock_->setVisible(!tables_dock_->isVisible());
+    shareHeight();
     if (tables_dock_->isVisible()) {
+        activateLayouts();  // those that gave way no longer count
         room_->resizeDocks({tables_dock_}, {qRound(240 * scale_)}, Qt::Vertical);
         tables_->currentWidget()->setFocus();
     }
 }
 
+// A low window has room for two rows: the tables and the kernel walk take that of sharing and
+// texts.
+void MainWindow::shareHeight() {
+    const bool low = height() < 900 * scale_;
+    const bool walk = !kernel_walk_->isHidden();
+    columns_->setVisible(!walk && !(low && tables_dock_->isVisible()));
+    rows_->setSizes(!walk ? QList<int>{540, 460, 0}
+                    : low ? QList<int>{440, 0, 560}
+                          : QList<int>{480, 0, 520});
+}
+
 void MainWindow::setKernelWalkShown(bool shown) {
     kernel_walk_->setVisible(shown);
-    columns_->setVisible(!shown);
     header_->setKernelWalkShown(shown);
-    rows_->setSizes(shown ? QList<int>{480, 0, 520} : QList<int>{540, 460, 0});
+    shareHeight();
 }
 
 void MainWindow::toggleKernelWalk() {

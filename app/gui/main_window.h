@@ -74,6 +74,14 @@ class MainWindow : public QMainWindow {
     // again with it.
     void setBackend(const QString& name);
     const QString& backend() const { return backend_; }
+    // The reader's agreement that the CPU takes over when a GPU fails in a run on cuda. Without it
+    // the run ends there and the banner asks; `auto` needs none.
+    void setCpuFallback(bool agreed);
+    bool cpuFallback() const { return cpu_fallback_; }
+    // Of the next runs: no more steps than these are computed.
+    void limitSteps(std::optional<int64_t> steps) { step_limit_ = steps; }
+    // Stops what runs in the background and waits for it, this long at most; false: it still runs.
+    bool endWithin(int wait_ms);
     HeaderBar& header() { return *header_; }
     KernelWalkPanel& kernelWalk() { return *kernel_walk_; }
     // All that waits for a turn of the event loop, done now: the next picture is the final one.
@@ -111,6 +119,10 @@ class MainWindow : public QMainWindow {
     void wireRun();
     void applyLook();
     void showRunInfo(const RunInfo& info);
+    void noteDeviceFailure();
+    void shareHeight();
+    void activateLayouts();
+    void goOnOnTheCpu();
     void startRun(const std::string& run_id);
     void onStopShown(int stop);
     void onLogGrew();
@@ -142,6 +154,9 @@ class MainWindow : public QMainWindow {
     std::optional<qint64> pending_step_;
     bool run_stopped_ = false;  // by the reader, before its end
     bool offers_cpu_ = false;   // the banner's button: on the CPU this time
+    bool cpu_fallback_ = false;
+    std::optional<int64_t> step_limit_;
+    int64_t steps_searched_ = 0;  // of the log on show, for the step that a GPU failed in
     QThread* trace_thread_ = nullptr;
     QThread* devices_thread_ = nullptr;
 

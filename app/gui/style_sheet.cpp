@@ -108,7 +108,7 @@ QTableView {
     alternate-background-color: @window;
     selection-background-color: @accent; selection-color: @accent_ink; outline: 0;
 }
-QTableView::item { padding: 0 #8#px; border: 0; }
+QTableView::item { padding: 0 #6#px; border: 0; }
 QTableView::item:selected { background: @accent; color: @accent_ink; }
 QTableView::item:focus { background: @accent_tint; color: @ink; }
 QTableView::item:selected:focus { background: @accent; color: @accent_ink; }

@@ -88,9 +88,12 @@ Source playLesson(const Lesson& lesson, const ExportOptions& options) {
     if (options.view == "kernel-walk") {
         config.engine.backend = "simt";
         auto listener = std::make_shared<KernelWalkListener>();
-        // The figure shows the first layer; nothing is recorded after its moment.
+        // The figure shows the first layer; nothing is computed after its moment.
         auto wanted = std::make_shared<bool>(true);
-        listener->wants = [wanted](int layer) { return *wanted && layer == 0; };
+        listener->wants = [wanted](int layer) {
+            if (!*wanted) throw EngineError(ErrorKind::kCancelled, "the figure has its moment");
+            return layer == 0;
+        };
         listener->on_walks = [&told](StepWalks walks) { told = std::move(walks); };
         config.engine.kernel_walks = std::move(listener);
         callbacks.on_step = [&, wanted](std::shared_ptr<const StepTrace> step) {
@@ -105,7 +108,11 @@ Source playLesson(const Lesson& lesson, const ExportOptions& options) {
             source.log->append(std::move(step));
         };
     }
-    runToEnd(config, callbacks);
+    try {
+        runToEnd(config, callbacks);
+    } catch (const EngineError& error) {
+        if (error.kind() != ErrorKind::kCancelled) throw;
+    }
     return source;
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "app/gui/commands/window_command.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 #include <QApplication>
 #include <QElapsedTimer>
 #include <QFileInfo>
+#include <QImageWriter>
 #include <QPixmap>
 #include <QScreen>
 #include <QSettings>
@@ -16,6 +19,7 @@
 #include "app/gui/main_window.h"
 #include "app/gui/panels/kernel_walk_panel.h"
 #include "app/gui/panels/lesson_panel.h"
+#include "app/gui/panels/widgets.h"
 #include "app/gui/provenance.h"
 #include "app/gui/views/kernel_walk_view.h"
 #include "lessons/lesson_loader.h"
@@ -32,11 +36,54 @@ int complain(const QString& message, int code = 1) {
 // What a window manager puts around a window, until it has told its own; px.
 constexpr QMargins kUsualFrame(6, 36, 6, 6);
 
+// How long a closed window waits for its threads before the program leaves them behind, ms.
+constexpr int kEndMs = 1000;
+
 void fitIntoScreen(MainWindow& window, QSize wished, const QMargins& frame) {
     if (const QScreen* screen = window.screen()) {
         window.setGeometry(firstGeometry(wished, screen->availableGeometry(), frame));
     }
 }
+
+// Told before a run of minutes: why no picture can be saved there; "" where one can.
+QString whyNoPicture(const QString& file) {
+    const QFileInfo info(file);
+    const QFileInfo folder(info.absolutePath());
+    const QString shown = QStringLiteral("--screenshot %1: ").arg(shortened(file, 200));
+    if (info.isDir()) {
+        return shown + QStringLiteral("this is a folder; name a file to write in it");
+    }
+    if (!QImageWriter::supportedImageFormats().contains(info.suffix().toLower().toLatin1())) {
+        return shown + QStringLiteral("its name tells no picture format; let it end in .png");
+    }
+    if (!folder.isDir()) {
+        return shown + QStringLiteral("there is no such folder; create it or choose another one");
+    }
+    if (info.exists() ? !info.isWritable() : !folder.isWritable()) {
+        return shown + QStringLiteral("this may not be written; check its permissions");
+    }
+    return {};
+}
+
+// How far a run of minutes is, for who waits at a shell: a line now and then.
+class ProgressTeller : public QObject {
+  public:
+    explicit ProgressTeller(SessionWorker& worker) {
+        since_last_.start();
+        connect(&worker, &SessionWorker::progressChanged, this,
+                [this](SessionPhase, double, const QString& text) {
+                    if (since_last_.elapsed() < kEveryMs) {
+                        return;
+                    }
+                    since_last_.restart();
+                    std::fprintf(stderr, "kvlab: %s\n", qPrintable(text));
+                });
+    }
+
+  private:
+    static constexpr int kEveryMs = 5000;
+    QElapsedTimer since_last_;
+};
 
 // Waits for the run and the wished place, paints once more, saves.
 class Photographer : public QObject {
@@ -74,7 +121,9 @@ class Photographer : public QObject {
         window_->settle();
         const QString file = QString::fromStdString(options_.screenshot);
         if (!window_->grab().save(file)) {
-            QApplication::exit(complain(QStringLiteral("cannot write %1").arg(file)));
+            QApplication::exit(
+                complain(QStringLiteral("the picture %1 could not be written; is the disk full?")
+                             .arg(file)));
             return;
         }
         QApplication::exit(0);
@@ -134,6 +183,12 @@ int runWindow(const WindowOptions& options) {
     if (options.at_step && *options.at_step < 0) {
         return complain(QStringLiteral("--at-step counts from 0, not %1").arg(*options.at_step), 2);
     }
+    if (photograph) {
+        const QString problem = whyNoPicture(QString::fromStdString(options.screenshot));
+        if (!problem.isEmpty()) {
+            return complain(problem);
+        }
+    }
     if (!options.select.empty()) {
         const auto link = parseLessonLink(QString::fromStdString(options.select));
         if (!link || link->kind == LessonLink::Kind::kStep) {
@@ -155,6 +210,12 @@ int runWindow(const WindowOptions& options) {
 
     MainWindow window(theme, scale);
     window.setBackend(QString::fromStdString(options.backend));
+    window.setCpuFallback(options.cpu_fallback ||
+                          (!photograph && settings.value("cpu_fallback").toBool()));
+    if (photograph && options.at_step && options.backend == "simt") {
+        // Its steps take many seconds each; the end of the run is not in the picture.
+        window.limitSteps(std::max<int64_t>(1, *options.at_step));
+    }
     if (photograph) {
         window.resize(options.size);
         window.setMotion(false);
@@ -164,7 +225,9 @@ int runWindow(const WindowOptions& options) {
     if (!options.trace.empty()) {
         const QString file = QString::fromStdString(options.trace);
         if (!QFileInfo::exists(file)) {
-            return complain(QStringLiteral("there is no file %1").arg(file));
+            return complain(
+                QStringLiteral("there is no file %1; give the path of a trace, or --lesson NAME")
+                    .arg(shortened(file, 300)));
         }
         window.openTrace(file);
     } else {
@@ -185,8 +248,10 @@ int runWindow(const WindowOptions& options) {
         window.setKernelWalkShown(true);
     }
     std::optional<Photographer> photographer;
+    std::optional<ProgressTeller> teller;
     if (photograph) {
         photographer.emplace(&window, options);
+        teller.emplace(window.worker());
     } else {
         // By now the frame is known.
         QTimer::singleShot(300, &window, [&window] {
@@ -204,6 +269,14 @@ int runWindow(const WindowOptions& options) {
     if (!photograph) {
         settings.setValue("theme", window.themeKind() == ThemeKind::kDark ? "dark" : "light");
         settings.setValue("text_scale", window.scale());
+        // The option is for this call.
+        if (!options.cpu_fallback) settings.setValue("cpu_fallback", window.cpuFallback());
+        settings.sync();
+    }
+    if (!window.endWithin(kEndMs)) {
+        // A long step, a slow driver or a large file: nothing of them is to be kept.
+        std::fflush(nullptr);
+        std::_Exit(code);
     }
     return code;
 }

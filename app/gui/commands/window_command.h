@@ -15,6 +15,7 @@ struct WindowOptions {
     std::string trace;  // "": a lesson
     std::string lesson = "best-of-8";
     std::string backend = "auto";    // auto, cpu, simt, cuda: of the lessons' runs
+    bool cpu_fallback = false;       // may take over when cuda fails
     int stop = 1;                    // 1-based, as on the command line
     std::optional<ThemeKind> theme;  // empty: what was chosen last
     std::string screenshot;          // "": the window stays open

@@ -11,7 +11,7 @@ KernelGridLayout::KernelGridLayout(const QRectF& area, const std::vector<GridDim
         double height = 0;
         bool fits = true;
         for (const GridDims& dims : launches_) {
-            fits = fits && kLabel + groupWidth(dims) <= area_.width();
+            fits = fits && labelWidth() + groupWidth(dims) <= area_.width();
             height += kCaption + bands(dims) * bandHeight(dims);
         }
         if (fits && height <= area_.height()) break;
@@ -24,7 +24,7 @@ KernelGridLayout::KernelGridLayout(const QRectF& area, const std::vector<GridDim
 }
 
 int KernelGridLayout::perBand(const GridDims& dims) const {
-    return std::max(1, static_cast<int>((area_.width() - kLabel) / groupWidth(dims)));
+    return std::max(1, static_cast<int>((area_.width() - labelWidth()) / groupWidth(dims)));
 }
 
 int KernelGridLayout::bands(const GridDims& dims) const {
@@ -46,6 +46,7 @@ QRectF KernelGridLayout::caption(int launch) const {
 }
 
 QRectF KernelGridLayout::label(int launch, int y) const {
+    if (labelWidth() == 0) return {};
     const QRectF rect(area_.left(), top(launch) + kCaption + y * (cell_ + 2), kLabel - 6, cell_);
     return rect.bottom() <= area_.bottom() ? rect : QRectF();
 }
@@ -57,7 +58,7 @@ QRectF KernelGridLayout::cellRect(int launch, int index) const {
     const int z = index / dims.x / dims.y;
     const int band = x / perBand(dims);
     const QRectF rect(
-        area_.left() + kLabel + x % perBand(dims) * groupWidth(dims) + z * (cell_ + 1),
+        area_.left() + labelWidth() + x % perBand(dims) * groupWidth(dims) + z * (cell_ + 1),
         top(launch) + kCaption + band * bandHeight(dims) + y * (cell_ + 2), cell_, cell_);
     return rect.bottom() <= area_.bottom() + 0.01 && rect.right() <= area_.right() + 0.01
                ? rect
@@ -68,7 +69,7 @@ KernelGridLayout::Hit KernelGridLayout::hitTest(QPointF point) const {
     for (int launch = 0; launch < static_cast<int>(launches_.size()); ++launch) {
         const GridDims& dims = launches_[static_cast<size_t>(launch)];
         const double y_in = point.y() - top(launch) - kCaption;
-        const double x_in = point.x() - area_.left() - kLabel;
+        const double x_in = point.x() - area_.left() - labelWidth();
         if (y_in < 0 || x_in < 0) continue;
         const int band = static_cast<int>(y_in / bandHeight(dims));
         if (band >= bands(dims)) continue;

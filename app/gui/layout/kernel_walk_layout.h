@@ -22,6 +22,7 @@ struct GridDims {
 class KernelGridLayout {
   public:
     static constexpr double kMaxCell = 30, kMinCell = 4, kCaption = 19, kLabel = 72;
+    static constexpr double kLabelledCell = 11;  // the smallest one beside which a label stands
 
     KernelGridLayout() = default;
     KernelGridLayout(const QRectF& area, const std::vector<GridDims>& launches);
@@ -29,7 +30,7 @@ class KernelGridLayout {
     double cell() const { return cell_; }
     bool isFolded() const { return folded_; }  // thread blocks without a cell
     QRectF caption(int launch) const;
-    // Of line y in the first band.
+    // Of line y in the first band; empty: the cells are too small for labels, and have their room.
     QRectF label(int launch, int y) const;
     // `index` as the GPU counts: x first, then y, then z. Empty: not shown.
     QRectF cellRect(int launch, int index) const;
@@ -40,6 +41,7 @@ class KernelGridLayout {
     Hit hitTest(QPointF point) const;
 
   private:
+    double labelWidth() const { return cell_ < kLabelledCell ? 0 : kLabel; }
     int bands(const GridDims& dims) const;
     int perBand(const GridDims& dims) const;
     double groupWidth(const GridDims& dims) const { return dims.z * (cell_ + 1) + 4; }

@@ -188,13 +188,23 @@ void paintSharing(QPainter& painter, const SharingScene& scene, const Theme& the
                            Provenance provenance) {
         const QFont font = textFont(points, true);
         Line line(painter, {rect.left(), baselineOf(painter, rect, font)}, theme, rect.right());
-        line.words(what + QStringLiteral(": "), points, true, theme.ink)
+        const QString before = what + QStringLiteral(": ");
+        const QString of_blocks =
+            blocks == 1 ? QStringLiteral(" block") : QStringLiteral(" blocks");
+        const QString of_tokens =
+            tokens == 1 ? QStringLiteral(" token") : QStringLiteral(" tokens");
+        line.words(before, points, true, theme.ink)
             .number(formatCount(blocks), points, true, provenance)
-            .words(blocks == 1 ? QStringLiteral(" block, ") : QStringLiteral(" blocks, "), points,
-                   true, theme.ink)
+            .words(of_blocks, points, true, theme.ink);
+        // The tokens whole or not at all: the cells are blocks.
+        const double all =
+            QFontMetricsF(font, painter.device())
+                .horizontalAdvance(before + formatCount(blocks) + of_blocks + QStringLiteral(", ") +
+                                   formatCount(tokens) + of_tokens);
+        if (all + 4 > rect.width()) return;
+        line.words(QStringLiteral(", "), points, true, theme.ink)
             .number(formatCount(tokens), points, true, provenance)
-            .words(tokens == 1 ? QStringLiteral(" token") : QStringLiteral(" tokens"), points, true,
-                   theme.ink)
+            .words(of_tokens, points, true, theme.ink)
             .note(why, kTextPoints, theme.quiet_ink);
     };
     label(layout.ghostLabel(), QStringLiteral("copied"),

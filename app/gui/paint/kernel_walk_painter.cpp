@@ -12,7 +12,9 @@
 namespace kvlab {
 namespace {
 
-constexpr double kLine = 18, kGutter = 26;
+constexpr double kLine = 18, kGutter = 26, kTotalsHeight = 2 * kLine + 6;
+// Two lines of words, one line of the strip, two of the hop.
+constexpr double kLeastHalves = 2 * kLine + 5 + WalkStripLayout::kCellHeight + 2 + 2 * kLine + 6;
 
 QString range(int begin, int end) {
     return end - begin == 1 ? formatCount(begin)
@@ -39,18 +41,22 @@ void drawFirstFitting(QPainter& painter,
     }
 }
 
-// Whole or not at all: half an explanation explains nothing. Returns the height it took.
-double drawWrapped(QPainter& painter, const QRectF& room, const QString& words, const QFont& font) {
-    const QFontMetricsF metrics(font, painter.device());
+QStringList wrapped(const QString& words, const QFontMetricsF& metrics, double width) {
     QStringList lines(QString{});
     for (const QString& word : words.split(QLatin1Char(' '))) {
         const QString longer = lines.last().isEmpty() ? word : lines.last() + ' ' + word;
-        if (lines.last().isEmpty() || metrics.horizontalAdvance(longer) <= room.width()) {
+        if (lines.last().isEmpty() || metrics.horizontalAdvance(longer) <= width) {
             lines.last() = longer;
         } else {
             lines.append(word);
         }
     }
+    return lines;
+}
+
+// Whole or not at all: half an explanation explains nothing. Returns the height it took.
+double drawWrapped(QPainter& painter, const QRectF& room, const QString& words, const QFont& font) {
+    const QStringList lines = wrapped(words, QFontMetricsF(font, painter.device()), room.width());
     if (static_cast<double>(lines.size()) * kLine > room.height()) return 0;
     QRectF line(room.left(), room.top(), room.width(), kLine);
     for (const QString& text : lines) {
@@ -129,6 +135,22 @@ bool readsAnything(const AttentionThreadBlock& thread_block) {
                        [](const AttentionRun& run) { return !run.reads.empty(); });
 }
 
+QRectF roomBelowGrid(const KernelWalkScene& scene) {
+    double bottom = scene.grid_area.top();
+    for (int l = 0; l < static_cast<int>(scene.walk->attention.launches.size()); ++l) {
+        const AttentionLaunch& launch = scene.walk->attention.launches[static_cast<size_t>(l)];
+        for (int i = 0; i < static_cast<int>(launch.thread_blocks.size()); ++i) {
+            bottom = std::max(bottom, scene.grid.cellRect(l, i).bottom());
+        }
+    }
+    return QRectF(scene.grid_area.left(), bottom + 8, scene.grid_area.width(),
+                  scene.grid_area.bottom() - bottom - 8);
+}
+
+const QString kKeyWords = QStringLiteral(
+    "Keys: arrows choose the thread block, comma and full stop the entry; the table and the pool "
+    "above light up.");
+
 void paintGrid(QPainter& painter, const KernelWalkScene& scene, const Theme& theme, bool live) {
     const double cell = scene.grid.cell();
     for (int l = 0; l < static_cast<int>(scene.walk->attention.launches.size()); ++l) {
@@ -151,7 +173,7 @@ void paintGrid(QPainter& painter, const KernelWalkScene& scene, const Theme& the
                              textFont(kTextPoints, true));
         }
         painter.setPen(theme.quiet_ink);
-        for (int y = 0; y < launch.grid_y && cell >= 11; ++y) {
+        for (int y = 0; y < launch.grid_y; ++y) {
             const QRectF label = scene.grid.label(l, y);
             if (label.isEmpty()) continue;
             const QString head = launch.num_slices == 1 || y % launch.num_slices == 0
@@ -187,41 +209,20 @@ void paintGrid(QPainter& painter, const KernelWalkScene& scene, const Theme& the
         painter.setPen(QPen(theme.accent, 2.8));
         painter.drawEllipse(chosen.adjusted(-0.5, -0.5, 0.5, 0.5));
     }
+    if (scene.stacked) return;
     // What the signs mean, where the grid leaves room.
-    double bottom = scene.grid_area.top();
-    bool has_idle = false;
-    for (int l = 0; l < static_cast<int>(scene.walk->attention.launches.size()); ++l) {
-        const AttentionLaunch& launch = scene.walk->attention.launches[static_cast<size_t>(l)];
-        for (int i = 0; i < static_cast<int>(launch.thread_blocks.size()); ++i) {
-            bottom = std::max(bottom, scene.grid.cellRect(l, i).bottom());
-            has_idle |= !readsAnything(launch.thread_blocks[static_cast<size_t>(i)]);
-        }
-    }
-    const AttentionLaunch& launch = scene.chosenLaunch();
-    QString words =
-        QStringLiteral(
-            "Each disc is a thread block: %1 threads of the GPU that work together. Its letter is "
-            "the sequence whose K and V it reads%2. Side by side: %3; below each other: KV heads. "
-            "%4KV blocks are the squares.")
-            .arg(launch.num_threads)
-            .arg(has_idle ? QStringLiteral("; a hatched one has nothing to read") : QString(),
-                 launch.num_splits > 1 ? QStringLiteral("the parts of its context")
-                 : launch.rows_per_thread_block > 1
-                     ? QStringLiteral("tiles of %1 rows, the tokens of a prompt's chunk")
-                           .arg(launch.rows_per_thread_block)
-                     : QStringLiteral("rows of the batch"),
-                 live ? QStringLiteral("A click chooses one; ") : QString());
     painter.setPen(theme.quiet_ink);
-    const QRectF room(scene.grid_area.left(), bottom + 8, scene.grid_area.width(),
-                      scene.grid_area.bottom() - bottom - 8);
-    if (drawWrapped(painter, room, words, textFont(kTextPoints)) == 0) {
+    const QRectF room = roomBelowGrid(scene);
+    if (drawWrapped(painter, room, walkGridWords(scene, live), textFont(kTextPoints)) == 0) {
         drawWrapped(painter, room, QStringLiteral("Disc: a thread block. Square: a KV block."),
                     textFont(kTextPoints));
     }
 }
 
 // No room for a third line of words above the strip.
-bool isCompact(const KernelWalkScene& scene) { return scene.detail.height() < 150; }
+bool isCompact(const KernelWalkScene& scene) {
+    return scene.stacked || scene.detail.height() < 150;
+}
 
 void paintDetail(QPainter& painter, const KernelWalkScene& scene, const Theme& theme, bool live) {
     const AttentionThreadBlock& chosen = scene.chosen();
@@ -254,14 +255,15 @@ void paintDetail(QPainter& painter, const KernelWalkScene& scene, const Theme& t
                 ? QStringLiteral("positions %1").arg(range(run->begin, run->end))
                 : QStringLiteral("nothing to read: the context ends before this part");
     const QRectF beside = line.adjusted(23, 0, 0, 0);
-    drawFirstFitting(painter, beside, {who, QString(who).replace(", query", ","), who},
+    drawFirstFitting(painter, beside, {who, QString(who).replace("query ", QString()), who},
                      textFont(kTextPoints));
     if (isCompact(scene)) {
         const double used = QFontMetricsF(textFont(kTextPoints + 1, true), painter.device())
                                 .horizontalAdvance(title) +
                             10;
         const QRectF behind = line.translated(0, -kLine - 1).adjusted(used, 0, 0, 0);
-        drawFirstFitting(painter, behind, {part, part.section(QStringLiteral(" · "), -1)},
+        drawFirstFitting(painter, behind,
+                         {part, part.section(QStringLiteral(" · "), -1), QString()},
                          textFont(kTextPoints));
     } else {
         drawLine(painter, beside.translated(0, kLine), part, textFont(kTextPoints));
@@ -305,14 +307,86 @@ void paintDetail(QPainter& painter, const KernelWalkScene& scene, const Theme& t
         drawLine(painter, at, words, monoFont(kTextPoints));
         at.translate(0, kLine);
     }
+    if (scene.stacked) return;
     painter.setPen(theme.quiet_ink);
     const QRectF room(at.left(), at.top() + 6, at.width(), scene.detail.bottom() - at.top() - 6);
     const double taken = drawWrapped(painter, room, walkLessonWords(scene), textFont(kTextPoints));
     if (taken == 0 || !live) return;
-    drawWrapped(painter, room.adjusted(0, taken + 4, 0, 0),
-                QStringLiteral("Keys: arrows choose the thread block, comma and full stop the "
-                               "entry; the table and the pool above light up."),
-                textFont(kTextPoints));
+    drawWrapped(painter, room.adjusted(0, taken + 4, 0, 0), kKeyWords, textFont(kTextPoints));
+}
+
+// Below both halves, over the whole width: the step first, then the signs and the keys.
+void paintWords(QPainter& painter, const KernelWalkScene& scene, const Theme& theme, bool live) {
+    QRectF room = scene.words;
+    painter.setPen(theme.ink);
+    room.adjust(0, drawWrapped(painter, room, walkLessonWords(scene), textFont(kTextPoints)) + 4, 0,
+                0);
+    painter.setPen(theme.quiet_ink);
+    const QString rest = walkGridWords(scene, live) + (live ? ' ' + kKeyWords : QString());
+    drawWrapped(painter, room, rest, textFont(kTextPoints));
+}
+
+double wrappedHeight(const QString& words, double width) {
+    const QFontMetricsF metrics(textFont(kTextPoints));
+    return static_cast<double>(wrapped(words, metrics, width).size()) * kLine;
+}
+
+// Of the longest that the walk says in any of its steps, so that nothing jumps.
+double lessonHeight(const KernelWalkScene& scene, double width) {
+    KernelWalkScene other = scene;
+    double height = 0;
+    for (const size_t step : {size_t{0}, scene.steps.size() - 1}) {
+        other.step = static_cast<int>(step);
+        height = std::max(height, wrappedHeight(walkLessonWords(other), width));
+    }
+    return height;
+}
+
+double wordsHeight(const KernelWalkScene& scene, double width) {
+    return lessonHeight(scene, width) + 4 +
+           wrappedHeight(walkGridWords(scene, true) + ' ' + kKeyWords, width);
+}
+
+void layOutHalves(KernelWalkScene& scene, const QRectF& upper) {
+    // Where it is narrow the walk's words need the room more than the discs.
+    const double share = scene.stacked && upper.width() < 560 ? 0.37 : 0.44;
+    const double grid_width = std::floor((upper.width() - kGutter) * share);
+    scene.grid_area = QRectF(upper.left(), upper.top(), grid_width, upper.height());
+    scene.detail = QRectF(upper.left() + grid_width + kGutter, upper.top(),
+                          upper.width() - grid_width - kGutter, upper.height());
+    scene.hop =
+        QRectF(scene.detail.left(), scene.detail.bottom() - kLine, scene.detail.width(), kLine);
+    // Two lines of words below the strip where one is too narrow for them.
+    const double hop_lines = scene.detail.width() < 420 ? 2 : 1;
+    scene.hop.moveTop(scene.detail.bottom() - hop_lines * kLine);
+    const double words = (isCompact(scene) ? 2 : 3) * kLine + 5;
+    scene.strip_area = QRectF(scene.detail.left(), scene.detail.top() + words, scene.detail.width(),
+                              scene.hop.top() - scene.detail.top() - words - 2);
+    std::vector<GridDims> grids;
+    for (const AttentionLaunch& launch : scene.walk->attention.launches) {
+        grids.push_back({launch.grid_x, launch.grid_y, launch.grid_z});
+    }
+    scene.grid = KernelGridLayout(scene.grid_area, grids);
+    scene.strip =
+        WalkStripLayout(scene.strip_area, static_cast<int>(scene.steps.size()), scene.step);
+    // Close below what it explains.
+    const int last = scene.strip.first() + scene.strip.numShown() - 1;
+    scene.hop.moveTop(
+        std::min(scene.hop.top(), scene.strip.cellRect(std::max(last, 0)).bottom() + 6));
+}
+
+// Side by side, and every word has its room.
+bool allWordsFit(const KernelWalkScene& scene) {
+    const QRectF signs = roomBelowGrid(scene);
+    if (scene.grid.isFolded() ||
+        wrappedHeight(walkGridWords(scene, true), signs.width()) > signs.height()) {
+        return false;
+    }
+    const double hop_lines = scene.detail.width() < 420 ? 2 : 1;
+    const double room = scene.detail.bottom() - scene.hop.top() - hop_lines * kLine - 6;
+    return lessonHeight(scene, scene.detail.width()) + 4 +
+               wrappedHeight(kKeyWords, scene.detail.width()) <=
+           room;
 }
 
 void paintTotals(QPainter& painter, const KernelWalkScene& scene, const Theme& theme) {
@@ -462,33 +536,46 @@ QString walkLessonWords(const KernelWalkScene& scene) {
                  : QString());
 }
 
+QString walkGridWords(const KernelWalkScene& scene, bool live) {
+    const AttentionLaunch& launch = scene.chosenLaunch();
+    const auto& launches = scene.walk->attention.launches;
+    const bool has_idle =
+        std::any_of(launches.begin(), launches.end(), [](const AttentionLaunch& any) {
+            return !std::all_of(any.thread_blocks.begin(), any.thread_blocks.end(), readsAnything);
+        });
+    return QStringLiteral(
+               "Each disc is a thread block: %1 threads of the GPU that work together. Its letter "
+               "is the sequence whose K and V it reads%2. Side by side: %3; below each other: KV "
+               "heads. %4KV blocks are the squares.")
+        .arg(launch.num_threads)
+        .arg(has_idle ? QStringLiteral("; a hatched one has nothing to read") : QString(),
+             launch.num_splits > 1 ? QStringLiteral("the parts of its context")
+             : launch.rows_per_thread_block > 1
+                 ? QStringLiteral("tiles of %1 rows, the tokens of a prompt's chunk")
+                       .arg(launch.rows_per_thread_block)
+                 : QStringLiteral("rows of the batch"),
+             live ? QStringLiteral("A click chooses one; ") : QString());
+}
+
 void layOutKernelWalk(KernelWalkScene& scene, const QRectF& area) {
-    const double totals_height = 2 * kLine + 6;
-    const QRectF upper = area.adjusted(0, 0, 0, -totals_height - 4);
-    scene.totals = QRectF(area.left(), area.bottom() - totals_height, area.width(), totals_height);
-    const double grid_width = std::floor((upper.width() - kGutter) * 0.44);
-    scene.grid_area = QRectF(upper.left(), upper.top(), grid_width, upper.height());
-    scene.detail = QRectF(upper.left() + grid_width + kGutter, upper.top(),
-                          upper.width() - grid_width - kGutter, upper.height());
-    scene.hop =
-        QRectF(scene.detail.left(), scene.detail.bottom() - kLine, scene.detail.width(), kLine);
-    // Two lines of words below the strip where one is too narrow for them.
-    const double hop_lines = scene.detail.width() < 420 ? 2 : 1;
-    scene.hop.moveTop(scene.detail.bottom() - hop_lines * kLine);
-    const double words = (isCompact(scene) ? 2 : 3) * kLine + 5;
-    scene.strip_area = QRectF(scene.detail.left(), scene.detail.top() + words, scene.detail.width(),
-                              scene.hop.top() - scene.detail.top() - words - 2);
-    std::vector<GridDims> grids;
-    for (const AttentionLaunch& launch : scene.walk->attention.launches) {
-        grids.push_back({launch.grid_x, launch.grid_y, launch.grid_z});
-    }
-    scene.grid = KernelGridLayout(scene.grid_area, grids);
-    scene.strip =
-        WalkStripLayout(scene.strip_area, static_cast<int>(scene.steps.size()), scene.step);
-    // Close below what it explains.
-    const int last = scene.strip.first() + scene.strip.numShown() - 1;
-    scene.hop.moveTop(
-        std::min(scene.hop.top(), scene.strip.cellRect(std::max(last, 0)).bottom() + 6));
+    scene.stacked = false;
+    scene.words = QRectF();
+    scene.totals = QRectF(area.left(), area.bottom() - kTotalsHeight, area.width(), kTotalsHeight);
+    layOutHalves(scene, area.adjusted(0, 0, 0, -kTotalsHeight - 4));
+}
+
+double layOutKernelWalkWhole(KernelWalkScene& scene, const QRectF& room, double narrow_width) {
+    layOutKernelWalk(scene, room);
+    if (allWordsFit(scene)) return room.height();
+    const double width = narrow_width;
+    const double words = wordsHeight(scene, width);
+    const double below = 4 + words + 6 + kTotalsHeight;
+    const double halves = std::max(kLeastHalves, room.height() - below);
+    scene.stacked = true;
+    layOutHalves(scene, QRectF(room.left(), room.top(), width, halves));
+    scene.words = QRectF(room.left(), room.top() + halves + 4, width, words);
+    scene.totals = QRectF(room.left(), scene.words.bottom() + 6, width, kTotalsHeight);
+    return scene.totals.bottom() - room.top();
 }
 
 void paintKernelWalk(QPainter& painter,
@@ -497,6 +584,7 @@ void paintKernelWalk(QPainter& painter,
                      bool live) {
     paintGrid(painter, scene, theme, live);
     paintDetail(painter, scene, theme, live);
+    if (scene.stacked) paintWords(painter, scene, theme, live);
     paintTotals(painter, scene, theme);
 }
 

@@ -30,7 +30,8 @@ std::vector<WalkStep> walkSteps(const AttentionThreadBlock& thread_block);
 // "pagedAttentionMmaKernel" of what the launch wrote.
 QString kernelName(const std::string& written);
 
-// Grid on the left, the chosen thread block's walk on the right, what was counted below.
+// Grid on the left, the chosen thread block's walk on the right, what was counted below. The words
+// that explain stand in the halves where they have room, else below both.
 struct KernelWalkScene {
     const KernelWalk* walk = nullptr;
     int launch = 0;
@@ -40,6 +41,8 @@ struct KernelWalkScene {
     KernelGridLayout grid;
     WalkStripLayout strip;
     QRectF grid_area, detail, strip_area, hop, totals;
+    bool stacked = false;  // the words stand in `words`, below the halves
+    QRectF words;
 
     const AttentionLaunch& chosenLaunch() const {
         return walk->attention.launches[static_cast<size_t>(launch)];
@@ -52,8 +55,11 @@ struct KernelWalkScene {
     }
 };
 
-// Places the parts; `area` is the whole picture.
+// Places the parts; `area` is the whole picture, and words that find no room in it are left out.
 void layOutKernelWalk(KernelWalkScene& scene, const QRectF& area);
+// The same with every word: where `room` is too small for them the picture grows downwards and
+// stays `narrow_width` wide, so that it may scroll. Returns its height.
+double layOutKernelWalkWhole(KernelWalkScene& scene, const QRectF& room, double narrow_width);
 // `live`: with words on what a click and the keys do.
 void paintKernelWalk(QPainter& painter,
                      const KernelWalkScene& scene,
@@ -61,6 +67,8 @@ void paintKernelWalk(QPainter& painter,
                      bool live = true);
 // The walk's step in words: "table A[3] = KV block 41 · positions 48–63 → slots 656–671".
 QString walkStepWords(const KernelWalkScene& scene);
+// What the signs of the grid mean.
+QString walkGridWords(const KernelWalkScene& scene, bool live);
 // What the thread block does in it, for somebody who sees a kernel for the first time.
 QString walkLessonWords(const KernelWalkScene& scene);
 

@@ -69,7 +69,7 @@ HeaderBar::HeaderBar(QWidget* parent) : QWidget(parent) {
     progress_column->addWidget(progress_bar_);
     progress_row->addLayout(progress_column);
     cancel_ = new QPushButton(tr("Cancel"), progress_);
-    cancel_->setToolTip(tr("Stop the run after its current step"));
+    cancel_->setToolTip(tr("Stop the run; what it did so far stays on the timeline"));
     progress_row->addWidget(cancel_);
     row->addWidget(progress_);
     progress_->hide();
@@ -125,10 +125,17 @@ void HeaderBar::setModel(const QString& name, const QString& shape) {
     fitChips();
 }
 
-void HeaderBar::setBackend(const QString& backend, const QString& device) {
+void HeaderBar::setBackend(const QString& backend, const QString& device, const QString& before) {
     backend_ = shortened(backend, kChipChars);
     device_ = device;
+    before_ = before;
+    nameBackends();
     fitChips();
+}
+
+void HeaderBar::setCpuFallback(bool agreed) {
+    cpu_fallback_agreed_ = agreed;
+    cpu_fallback_->setChecked(agreed);
 }
 
 void HeaderBar::setDevices(const std::vector<DeviceInfo>& devices) {
@@ -160,28 +167,54 @@ void HeaderBar::fillBackendMenu() {
     delete backend_menu_->findChild<QActionGroup*>();
     auto* group = new QActionGroup(backend_menu_);
     const auto add = [&](const QString& name, const QString& words, bool available) {
-        const QString text = tr("%1 – %2").arg(name, words);
-        QAction* action = backend_menu_->addAction(shortened(text, kReasonChars));
-        action->setToolTip(plainToolTip(text));
-        action->setStatusTip(text);
+        QAction* action = backend_menu_->addAction(QString());
         action->setData(name);
+        action->setProperty("words", words);
         action->setCheckable(true);
         action->setEnabled(available);
         action->setChecked(available && name == chosen_backend_);
         group->addAction(action);
         connect(action, &QAction::triggered, this, [this, name] { emit backendChosen(name); });
     };
-    add(QStringLiteral("auto"), tr("a GPU if there is one, else the CPU"), true);
+    add(QStringLiteral("auto"), tr("a GPU if there is one; else, or when it fails, the CPU"), true);
     for (const DeviceInfo& device : devices_) {
         add(QString::fromStdString(device.backend), wordsOf(device), device.available);
     }
     if (devices_.empty()) {
         add(QStringLiteral("cuda"), tr("looking for a GPU…"), false);
     }
+    nameBackends();
     backend_menu_->addSeparator();
+    cpu_fallback_ = backend_menu_->addAction(tr("When a GPU fails, go on on the CPU unasked"));
+    cpu_fallback_->setData(QStringLiteral("cpu fallback"));
+    cpu_fallback_->setToolTip(
+        plainToolTip(tr("For runs with cuda. Without it the run ends there, and you are asked.")));
+    cpu_fallback_->setCheckable(true);
+    cpu_fallback_->setChecked(cpu_fallback_agreed_);
+    connect(cpu_fallback_, &QAction::triggered, this, &HeaderBar::cpuFallbackChosen);
     kernel_walk_ = backend_menu_->addAction(QString(), this, &HeaderBar::kernelWalkRequested);
     kernel_walk_->setData(QStringLiteral("kernel walk"));
     setKernelWalkShown(kernel_walk_shown_);
+}
+
+// Each with what it is here, and with its part in the run on show.
+void HeaderBar::nameBackends() {
+    for (QAction* action : backend_menu_->actions()) {
+        const QVariant words = action->property("words");
+        if (!words.isValid()) {
+            continue;
+        }
+        const QString name = action->data().toString();
+        QString text = tr("%1 – %2").arg(name, words.toString());
+        if (name == backend_.toLower()) {
+            text += before_.isEmpty() ? tr(" · this run") : tr(" · this run, %1").arg(before_);
+        } else if (before_.startsWith(name, Qt::CaseInsensitive)) {
+            text += tr(" · failed in this run");
+        }
+        action->setText(shortened(text, kReasonChars));
+        action->setToolTip(plainToolTip(text));
+        action->setStatusTip(text);
+    }
 }
 
 void HeaderBar::showProgress(const QString& text, double fraction) {
@@ -212,11 +245,22 @@ void HeaderBar::resizeEvent(QResizeEvent* event) {
 // backend stays, because it is a control, but may lose its first word.
 void HeaderBar::fitChips() {
     const QString backend = backend_.isEmpty() ? chosen_backend_ : backend_;
-    backend_button_->setToolTip(
-        plainToolTip(device_.isEmpty() ? tr("Where the model runs (Ctrl+B)")
-                                       : tr("%1 · where the model runs (Ctrl+B)").arg(device_)));
-    backend_button_->setAccessibleName(tr("Backend %1: choose where the model runs").arg(backend));
-    const QString long_backend = tr("backend %1 ▾").arg(backend);
+    QStringList told;
+    if (!before_.isEmpty()) told << tr("%1, where it failed").arg(before_);
+    if (!device_.isEmpty()) told << device_;
+    if (backend.compare(QLatin1String("simt"), Qt::CaseInsensitive) == 0) {
+        told << tr("the CUDA kernels on the CPU, slowly");
+    }
+    told << (told.isEmpty() ? tr("Where the model runs (Ctrl+B)")
+                            : tr("where the model runs (Ctrl+B)"));
+    backend_button_->setToolTip(plainToolTip(told.join(QStringLiteral(" · "))));
+    backend_button_->setAccessibleName(
+        before_.isEmpty()
+            ? tr("Backend %1: choose where the model runs").arg(backend)
+            : tr("Backend %1, %2: choose where the model runs").arg(backend, before_));
+    const QString short_backend = tr("backend %1 ▾").arg(backend);
+    const QString long_backend =
+        before_.isEmpty() ? short_backend : tr("backend %1 · %2 ▾").arg(backend, before_);
     const QString short_text = tr("model <b>%1</b>").arg(model_name_.toHtmlEscaped());
     const QString long_text = short_text + QStringLiteral(" · ") + model_shape_.toHtmlEscaped();
     const auto fits = [this](bool with_model) {
@@ -236,8 +280,10 @@ void HeaderBar::fitChips() {
         if (!fits(true)) model_chip_->setText(short_text);
         model = fits(true);
     }
-    if (!fits(model)) {
-        backend_button_->setText(tr("%1 ▾").arg(shortened(backend, 12)));
+    for (const QString& shorter : {short_backend, tr("%1 ▾").arg(shortened(backend, 12))}) {
+        if (!fits(model)) {
+            backend_button_->setText(shorter);
+        }
     }
     model_chip_->setVisible(model);
 }

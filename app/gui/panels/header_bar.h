@@ -28,13 +28,15 @@ class HeaderBar : public QWidget {
     void setTheme(const Theme& theme);
     void setPlace(const QString& place);  // "Lesson 6 · Best of 8"
     void setModel(const QString& name, const QString& shape);
-    // What the run on show ran on; "" for both: none yet.
-    void setBackend(const QString& backend, const QString& device);
+    // What the run on show ran on; "" for all: none yet. `before`: what it ran on until that failed
+    // and `backend` took over, "CUDA until step 3"; `device` is then that one's.
+    void setBackend(const QString& backend, const QString& device, const QString& before = {});
     // What the backend menu offers beside "auto"; what cannot be used here is shown with its
     // reason. Empty: still looked for.
     void setDevices(const std::vector<DeviceInfo>& devices);
     // The one that runs are started with: auto, cpu, simt, cuda.
     void setChosenBackend(const QString& name);
+    void setCpuFallback(bool agreed);
     void openBackendMenu();
     void setKernelWalkShown(bool shown);
     QMenu* backendMenu() { return backend_menu_; }
@@ -48,6 +50,7 @@ class HeaderBar : public QWidget {
     void keysRequested();
     void cancelRequested();
     void backendChosen(const QString& name);
+    void cpuFallbackChosen(bool agreed);
     void kernelWalkRequested();  // to be shown, or hidden again
 
   protected:
@@ -56,6 +59,7 @@ class HeaderBar : public QWidget {
   private:
     void fitChips();
     void fillBackendMenu();
+    void nameBackends();
 
     QLabel* brand_;
     QLabel* place_;
@@ -70,11 +74,13 @@ class HeaderBar : public QWidget {
     QPushButton* open_;
     QPushButton* export_;
     QPushButton* keys_;
-    QString model_name_, model_shape_, backend_, device_;
+    QString model_name_, model_shape_, backend_, device_, before_;
     QString chosen_backend_ = QStringLiteral("auto");
     std::vector<DeviceInfo> devices_;
     QAction* kernel_walk_ = nullptr;
+    QAction* cpu_fallback_ = nullptr;
     bool kernel_walk_shown_ = false;
+    bool cpu_fallback_agreed_ = false;
     bool progress_shown_ = false;
 };
 

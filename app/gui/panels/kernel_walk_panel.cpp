@@ -5,6 +5,7 @@
 #include <QLabel>
 #include <QMenu>
 #include <QPushButton>
+#include <QScrollArea>
 #include <QSignalBlocker>
 #include <QSlider>
 #include <QStackedLayout>
@@ -66,7 +67,13 @@ KernelWalkPanel::KernelWalkPanel(RunHub* hub, QWidget* parent)
     head->addWidget(controls_);
     column->addLayout(head);
 
-    view_ = new KernelWalkView(hub, this);
+    scroll_ = new QScrollArea(this);
+    scroll_->setWidgetResizable(true);
+    scroll_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+    scroll_->setFocusPolicy(Qt::NoFocus);
+    scroll_->setMinimumHeight(150);
+    view_ = new KernelWalkView(hub, scroll_);
+    scroll_->setWidget(view_);
     missing_ = new QWidget(this);
     auto* missing = new QVBoxLayout(missing_);
     missing->addStretch(1);
@@ -80,7 +87,7 @@ KernelWalkPanel::KernelWalkPanel(RunHub* hub, QWidget* parent)
     missing->addWidget(run_with_simt_, 0, Qt::AlignCenter);
     missing->addStretch(1);
     pages_ = new QStackedLayout;
-    pages_->addWidget(view_);
+    pages_->addWidget(scroll_);
     pages_->addWidget(missing_);
     column->addLayout(pages_, 1);
 
@@ -155,7 +162,7 @@ void KernelWalkPanel::refresh() {
     const bool simt = hub_->hasLog() && hub_->log().info().backend == "simt";
     const bool has_page = walks || simt || !hub_->hasLog();
     pages_->setCurrentWidget(
-        has_page && (walks || !simt || hub_->isLive()) ? static_cast<QWidget*>(view_) : missing_);
+        has_page && (walks || !simt || hub_->isLive()) ? static_cast<QWidget*>(scroll_) : missing_);
     missing_text_->setText(
         simt
             ? tr("A recording of a simt run holds no kernel walk: run a lesson with simt to see "

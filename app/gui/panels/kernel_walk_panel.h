@@ -9,6 +9,7 @@
 
 class QLabel;
 class QPushButton;
+class QScrollArea;
 class QSlider;
 class QStackedLayout;
 class QToolButton;
@@ -44,6 +45,7 @@ class KernelWalkPanel : public QFrame {
     void fillLayers();
 
     RunHub* hub_;
+    QScrollArea* scroll_;
     KernelWalkView* view_;
     QLabel* subtitle_;
     QWidget* controls_;

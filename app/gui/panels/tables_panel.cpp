@@ -64,6 +64,7 @@ TablesPanel::TablesPanel(RunHub* hub, QWidget* parent) : QTabWidget(parent), hub
     connect(hub_, &RunHub::cursorMoved, this, &TablesPanel::followCursor);
     connect(this, &QTabWidget::currentChanged, this, &TablesPanel::followCursor);
     connect(hub_, &RunHub::walksChanged, this, &TablesPanel::showWalkTab);
+    connect(hub_, &RunHub::logReset, this, &TablesPanel::showWalkTab);
     nameTableTab();
     showWalkTab();
     setActive(false);
@@ -116,7 +117,11 @@ void TablesPanel::setActive(bool active) {
 void TablesPanel::setWalkLayer(int layer) { walk_->setLayer(layer); }
 
 // Only a run on simt has one.
-void TablesPanel::showWalkTab() { setTabVisible(indexOf(walk_view_), hub_->walks() != nullptr); }
+void TablesPanel::showWalkTab() {
+    const bool simt = hub_->hasLog() && hub_->log().info().backend == "simt";
+    setTabVisible(indexOf(walk_view_),
+                  hub_->walks() != nullptr && (simt || !hub_->walks()->empty()));
+}
 
 void TablesPanel::followCursor() {
     if (isVisible() && currentWidget() == steps_view_) {

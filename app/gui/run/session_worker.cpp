@@ -14,6 +14,9 @@
 #endif
 
 #include <QMetaObject>
+#include <QThread>
+
+#include "engine/error.h"
 
 namespace kvlab {
 
@@ -29,6 +32,7 @@ struct SessionWorker::Mailbox {
     std::mutex mutex;
     SessionWorker* worker = nullptr;  // outlives every session, see ~SessionWorker
     bool wake_posted = false;
+    bool closed = false;               // nothing more is told of this run
     std::optional<Progress> progress;  // the newest
     std::optional<std::string> fallback;
     std::deque<std::string> messages;
@@ -41,6 +45,7 @@ struct SessionWorker::Mailbox {
     template <class Change>
     void put(Change change) {
         std::lock_guard lock(mutex);
+        if (closed) return;
         change(*this);
         if (!wake_posted) {
             wake_posted = true;
@@ -51,6 +56,13 @@ struct SessionWorker::Mailbox {
 };
 
 namespace {
+
+// Of a run that was left in the middle of a step: nothing was measured.
+std::shared_ptr<const RunResult> cancelledResult() {
+    auto result = std::make_shared<RunResult>();
+    result->cancelled = true;
+    return result;
+}
 
 // Called on the run thread before it makes the engine's threads, which inherit the level. The
 // engine may use every core, and the window still paints at once when it has something to paint: on
@@ -74,43 +86,81 @@ SessionWorker::SessionWorker(QObject* parent) : QObject(parent) {
 
 SessionWorker::~SessionWorker() {
     // All are told to stop before the first is joined.
-    if (session_) {
-        session_->cancel();
-    }
+    cancel();
     session_.reset();
     retired_.clear();
 }
 
-void SessionWorker::start(const RunConfig& config) {
+bool SessionWorker::endWithin(int wait_ms) {
+    abandon();
+    QElapsedTimer waited;
+    waited.start();
+    for (reapSessions(); !retired_.empty() && waited.elapsed() < wait_ms; reapSessions()) {
+        QThread::msleep(5);
+    }
+    return retired_.empty();
+}
+
+void SessionWorker::start(const RunConfig& config, std::optional<int64_t> max_steps) {
     retireSession();
     mailbox_ = std::make_shared<Mailbox>();
     mailbox_->worker = this;
+    stopped_ = std::make_shared<std::atomic<bool>>(false);
     SessionCallbacks callbacks;
-    callbacks.on_progress = [box = mailbox_, polite = false](SessionPhase phase, double fraction,
-                                                             const std::string& text) mutable {
-        if (!polite) {
-            polite = true;
+    // Of the run thread alone.
+    struct OfTheRun {
+        Mailbox::Progress progress{SessionPhase::kLoadingModel, 0, {}};
+        StepWalks walks;  // of a step, before the step itself
+        int64_t walk_bytes = 0;
+        int num_layers = 0;
+        int64_t num_steps = 0;
+        bool polite = false;
+        Session* session = nullptr;
+    };
+    const auto own = std::make_shared<OfTheRun>();
+    callbacks.on_progress = [box = mailbox_, own](SessionPhase phase, double fraction,
+                                                  const std::string& text) {
+        if (!own->polite) {
+            own->polite = true;
             yieldToTheWindow();
         }
-        box->put([&](Mailbox& m) { m.progress = Mailbox::Progress{phase, fraction, text}; });
+        own->progress = {phase, fraction, text};
+        box->put([&](Mailbox& m) { m.progress = own->progress; });
     };
-    callbacks.on_started = [box = mailbox_](std::shared_ptr<const RunInfo> info) {
+    callbacks.on_started = [box = mailbox_, own](std::shared_ptr<const RunInfo> info) {
+        own->num_layers = info->model.num_layers;
         box->put([&](Mailbox& m) { m.info = std::move(info); });
     };
-    // Both live on the run thread; the walks of a step come before it.
-    const auto walks = std::make_shared<StepWalks>();
     auto listener = std::make_shared<KernelWalkListener>();
-    const auto walk_bytes = std::make_shared<int64_t>(0);
-    listener->wants = [walk_bytes](int) { return *walk_bytes < KernelWalks::kMaxBytes; };
-    listener->on_walks = [walks, walk_bytes](StepWalks told) {
-        for (const auto& walk : told) *walk_bytes += bytesOf(*walk);
-        *walks = std::move(told);
+    // Asked before each layer's attention, and so the place to say how far a long step is and to
+    // leave it.
+    listener->wants = [box = mailbox_, own, stopped = stopped_](int layer) {
+        if (*stopped) throw EngineError(ErrorKind::kCancelled, "the run was stopped");
+        Mailbox::Progress progress = own->progress;
+        progress.text = "simt is slow: step " + std::to_string(own->num_steps) + ", layer " +
+                        std::to_string(layer + 1) + " of " + std::to_string(own->num_layers);
+        // The first step belongs to no phase yet.
+        if (progress.phase == SessionPhase::kLoadingModel) progress.fraction = -1;
+        box->put([&](Mailbox& m) { m.progress = std::move(progress); });
+        return own->walk_bytes < KernelWalks::kMaxBytes;
     };
-    callbacks.on_step = [box = mailbox_, walks](std::shared_ptr<const StepTrace> step) {
+    listener->on_walks = [own](StepWalks told) {
+        for (const auto& walk : told) own->walk_bytes += bytesOf(*walk);
+        own->walks = std::move(told);
+    };
+    callbacks.on_step = [box = mailbox_, own, max_steps,
+                         stopped = stopped_](std::shared_ptr<const StepTrace> step) {
+        // Behind the last one wanted comes a step that only ends the sequences.
+        if (max_steps && own->num_steps >= *max_steps) return;
+        ++own->num_steps;
         box->put([&](Mailbox& m) {
             m.steps.push_back(std::move(step));
-            m.walks.push_back(std::exchange(*walks, {}));
+            m.walks.push_back(std::exchange(own->walks, {}));
         });
+        if (max_steps && own->num_steps >= *max_steps) {
+            *stopped = true;
+            own->session->cancel();
+        }
     };
     // A fallback is told as a message once more; its own signal says it.
     const auto fallback = std::make_shared<std::string>();  // lives on the run thread
@@ -122,13 +172,19 @@ void SessionWorker::start(const RunConfig& config) {
         auto shared = std::make_shared<const RunResult>(result);
         box->put([&](Mailbox& m) { m.result = std::move(shared); });
     };
-    callbacks.on_failed = [box = mailbox_](const std::string& message) {
+    callbacks.on_failed = [box = mailbox_, stopped = stopped_](const std::string& message) {
+        if (*stopped) {
+            box->put([&](Mailbox& m) { m.result = cancelledResult(); });
+            return;
+        }
         box->put([&](Mailbox& m) { m.failure = message; });
     };
     running_ = true;
     paused_ = false;
+    slow_ = config.engine.backend == "simt";
     try {
         session_ = std::make_unique<Session>(std::move(callbacks));
+        own->session = session_.get();
         RunConfig told = config;
         told.engine.on_fallback = [box = mailbox_, fallback](const std::string& why) {
             *fallback = why;
@@ -144,8 +200,16 @@ void SessionWorker::start(const RunConfig& config) {
 
 void SessionWorker::cancel() {
     if (session_) {
+        *stopped_ = true;
         session_->setPaused(false);
         session_->cancel();
+        if (slow_ && mailbox_) {
+            // What is under way ends by itself; nobody waits for it.
+            mailbox_->put([](Mailbox& m) {
+                m.result = cancelledResult();
+                m.closed = true;
+            });
+        }
     }
     paused_ = false;
 }
@@ -259,6 +323,7 @@ void SessionWorker::retireSession() {
     if (!session_) {
         return;
     }
+    *stopped_ = true;
     session_->setPaused(false);
     session_->cancel();
     retired_.push_back(std::move(session_));

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,6 +26,9 @@ namespace kvlab {
 // one a frame, and no step is lost. finished() and failed() come after the last step of their run
 // was told. A run that was replaced is cancelled and joined later, so nothing ever waits for the
 // engine on the window's thread; its signals end at once.
+//
+// A step on simt takes many seconds, so it is told layer by layer. A cancelled run leaves it at its
+// next layer, and finished() does not wait for that: what that step did is told by nobody.
 class SessionWorker : public QObject {
     Q_OBJECT
 
@@ -35,11 +41,15 @@ class SessionWorker : public QObject {
 
     bool isRunning() const { return running_; }  // until finished() or failed() was told
     bool isPaused() const { return paused_; }
+    // Cancels everything and waits until the threads have ended, this long at most; false: they
+    // have not.
+    bool endWithin(int wait_ms);
 
   public slots:
-    void start(const kvlab::RunConfig& config);  // cancels the run before
-    void cancel();                               // finished() follows, after the current step
-    void abandon();                              // cancels too, but nothing more is told
+    // Cancels the run before. With max_steps the run ends as a cancelled one after so many steps.
+    void start(const kvlab::RunConfig& config, std::optional<int64_t> max_steps = {});
+    void cancel();   // finished() follows, after the current step, on simt at once
+    void abandon();  // cancels too, but nothing more is told
     void setPaused(bool paused);
 
   signals:
@@ -50,7 +60,8 @@ class SessionWorker : public QObject {
     void walksReceived(qint64 step, const kvlab::StepWalks& walks);
     void finished(std::shared_ptr<const kvlab::RunResult> result);
     void failed(const QString& message);
-    // `auto` left a GPU that is there for the CPU, and why: one sentence. Before runStarted().
+    // The CPU took over from a GPU, and why: one sentence. Before runStarted(), or in the middle of
+    // a run before the step that the GPU failed in is told.
     void fellBack(const QString& why);
     // What else the reader should know though the run goes on: one sentence.
     void messageTold(const QString& message);
@@ -65,11 +76,13 @@ class SessionWorker : public QObject {
 
     std::shared_ptr<Mailbox> mailbox_;
     std::unique_ptr<Session> session_;
+    std::shared_ptr<std::atomic<bool>> stopped_;  // of session_: seen within a step, too
     std::vector<std::unique_ptr<Session>> retired_;
     QTimer frame_timer_, reap_timer_;
     QElapsedTimer since_delivery_;
     bool running_ = false;
     bool paused_ = false;
+    bool slow_ = false;  // on simt
 };
 
 }  // namespace kvlab

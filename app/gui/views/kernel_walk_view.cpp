@@ -2,9 +2,12 @@
 #include "app/gui/views/kernel_walk_view.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <QKeyEvent>
 #include <QMouseEvent>
+#include <QScrollArea>
+#include <QScrollBar>
 
 namespace kvlab {
 
@@ -18,6 +21,12 @@ QString KernelWalkView::emptySentence() const {
     const QString sentence = CanvasView::emptySentence();
     if (!sentence.isEmpty()) return sentence;
     if (scene_.walk != nullptr) return {};
+    if (hub().isLive() && hub().log().numSteps() == 0) {
+        return tr(
+            "The first step is being computed, slowly: simt runs the CUDA kernels on the CPU. "
+            "Its walk appears when the step has ended; the line at the top says how far it "
+            "is.");
+    }
     return hub().currentStep()
                ? tr("In this step no attention was recorded: nothing was computed in it, or it is "
                     "beyond what is kept of a long run.")
@@ -50,12 +59,31 @@ void KernelWalkView::refresh(bool) {
                        static_cast<int>(scene_.chosenLaunch().thread_blocks.size()) - 1);
         scene_.steps = walkSteps(scene_.chosen());
         scene_.step = std::clamp(scene_.step, 0, numSteps() - 1);
-        layOutKernelWalk(scene_, contentRect());
+        layOut();
     } else {
         scene_.walk = nullptr;
+        setMinimumHeight(0);
     }
     update();
     emit walkChanged();
+}
+
+// In a scroll area the picture is as high as its words want; whether they fit is asked of the area
+// without its bars, so that a bar does not decide over itself.
+void KernelWalkView::layOut() {
+    auto* area =
+        parentWidget() ? qobject_cast<QScrollArea*>(parentWidget()->parentWidget()) : nullptr;
+    if (area == nullptr) {
+        layOutKernelWalk(scene_, contentRect());
+        return;
+    }
+    const QSizeF room = QSizeF(area->maximumViewportSize()) / scale();
+    const QRectF inside = QRectF(QPointF(), room).adjusted(2, 2, -2, -2);
+    const double bar = area->verticalScrollBar()->sizeHint().width() / scale();
+    const double height = layOutKernelWalkWhole(scene_, inside, inside.width() - bar) + 4;
+    setMinimumHeight(height > room.height() ? static_cast<int>(std::ceil(height * scale())) : 0);
+    setAccessibleDescription(walkStepWords(scene_) + QStringLiteral(". ") +
+                             walkLessonWords(scene_));
 }
 
 void KernelWalkView::paintCanvas(QPainter& painter, const QRectF&) {

@@ -44,6 +44,7 @@ class KernelWalkView : public CanvasView {
 
   private:
     void lightUp();
+    void layOut();
     void moveBy(int dx, int dy);
 
     KernelWalkScene scene_;

@@ -9,6 +9,9 @@
 #include <QLabel>
 #include <QLineEdit>
 #include <QMenu>
+#include <QPushButton>
+#include <QScrollArea>
+#include <QScrollBar>
 #include <QSet>
 #include <QSignalSpy>
 #include <QTemporaryDir>
@@ -24,6 +27,7 @@
 #include "app/gui/panels/widgets.h"
 #include "app/gui/views/kernel_walk_view.h"
 #include "app/gui/views/memory_view.h"
+#include "app/gui/views/sharing_view.h"
 #include "engine/trace/trace_io.h"
 #include "lessons/lesson_loader.h"
 #include "tests/support/log_builder.h"
@@ -117,9 +121,35 @@ class MainWindowTest : public QObject {
         return nullptr;
     }
 
+    static QString backendChip(MainWindow& window) {
+        for (auto* button : window.header().findChildren<QPushButton*>()) {
+            if (button->menu() == window.header().backendMenu()) return button->text();
+        }
+        return {};
+    }
+
+    // By the log's own words; -1: no GPU failed.
+    static int64_t stepOfFailure(const RunLog& log) {
+        for (int64_t step = 0; step < log.numSteps(); ++step) {
+            for (const Event& event : log.step(step).events) {
+                for (int entry = 0; entry < numEntries(event); ++entry) {
+                    if (describeEntry(event, entry).find("the device failed") !=
+                        std::string::npos) {
+                        return step;
+                    }
+                }
+            }
+        }
+        return -1;
+    }
+
+    // Every operation from the 50th on, in the run's second step. The stand-in counts anew for
+    // another number.
+    static QByteArray lostAfter(int more) { return "operation:2:" + QByteArray::number(50 + more); }
+
     // The variables of the GPU's plugin, for one test.
     struct Plugin {
-        explicit Plugin(const char* path, const char* failure = "") {
+        explicit Plugin(const char* path, const QByteArray& failure = {}) {
             qputenv("KVLAB_CUDA_PLUGIN", path);
             qputenv("KVLAB_SIMT_PLUGIN_FAIL", failure);
         }
@@ -140,7 +170,9 @@ class MainWindowTest : public QObject {
         for (QAction* action : window.header().backendMenu()->actions()) {
             if (action->isCheckable()) names.push_back(action->data().toString());
         }
-        QCOMPARE(names, QStringList({"auto", "cpu", "simt", "cuda"}));
+        QCOMPARE(names, QStringList({"auto", "cpu", "simt", "cuda", "cpu fallback"}));
+        QVERIFY(!backendAction(window, "cpu fallback")->isChecked());
+        QVERIFY(!window.cpuFallback());
         QVERIFY(backendAction(window, "auto")->isChecked());
         QVERIFY(backendAction(window, "simt")->isEnabled());
         QVERIFY(backendAction(window, "simt")->text().contains("slowly"));
@@ -283,6 +315,152 @@ class MainWindowTest : public QObject {
         QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
         QCOMPARE(window.hub().log().info().backend, std::string("cpu"));
         QCOMPARE(window.bannerText(), QString());
+    }
+
+    // The GPU works for a while, and then no more.
+    void aGpuThatFailsInTheMiddleIsNamedAsWhatItWas() {
+        if (!hasModel()) QSKIP("no bundled model");
+        const Plugin failing(KVLAB_SIMT_PLUGIN, lostAfter(0));
+        MainWindow window;
+        QSignalSpy listed(&window, &MainWindow::devicesListed);
+        show(window);
+        QVERIFY(!listed.isEmpty() || listed.wait(30000));
+        QSignalSpy steps(&window.worker(), &SessionWorker::stepsReceived);
+        window.openLesson(shortLesson());
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        const RunLog& log = window.hub().log();
+        QCOMPARE(log.info().backend, std::string("cuda"));
+        const int64_t failed_step = stepOfFailure(log);
+        QVERIFY2(failed_step > 0 && failed_step < log.numSteps() - 1,
+                 qPrintable(QString::number(failed_step)));
+        const QString until = QStringLiteral("CUDA until step %1").arg(failed_step);
+        QCOMPARE(backendChip(window), QStringLiteral("backend CPU · %1 ▾").arg(until));
+        QVERIFY2(window.bannerText().startsWith("The GPU failed and the CPU goes on: ") &&
+                     window.bannerText().contains("computed again"),
+                 qPrintable(window.bannerText()));
+        QVERIFY(!window.bannerText().contains('\n'));
+        QVERIFY(!buttonNamed(window, "Run on the CPU"));
+        QVERIFY(backendAction(window, "auto")->isChecked());
+        QVERIFY2(backendAction(window, "cpu")->text().endsWith("this run, " + until),
+                 qPrintable(backendAction(window, "cpu")->text()));
+        QVERIFY2(backendAction(window, "cuda")->text().endsWith("failed in this run"),
+                 qPrintable(backendAction(window, "cuda")->text()));
+
+        // Another run is another matter, and the one before is what it was when it is back.
+        window.setBackend("cpu");
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        QCOMPARE(backendChip(window), QString("backend CPU ▾"));
+        QVERIFY(!backendAction(window, "cuda")->text().contains("failed"));
+        window.setBackend("auto");
+        QVERIFY(!window.worker().isRunning());
+        QCOMPARE(backendChip(window), QStringLiteral("backend CPU · %1 ▾").arg(until));
+    }
+
+    void whoChoseTheGpuIsAskedBeforeTheCpuGoesOn() {
+        if (!hasModel()) QSKIP("no bundled model");
+        const Plugin failing(KVLAB_SIMT_PLUGIN, lostAfter(1));
+        MainWindow window;
+        show(window);
+        window.setBackend("cuda");
+        window.openLesson(shortLesson());
+        QTRY_VERIFY_WITH_TIMEOUT(buttonNamed(window, "Run on the CPU"), 120000);
+        QCOMPARE(backendChip(window), QString("backend CUDA ▾"));
+        const qint64 reached = window.hub().log().numSteps();
+        QVERIFY(reached > 0);
+        buttonNamed(window, "Run on the CPU")->click();
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        QCOMPARE(window.hub().log().info().backend, std::string("cpu"));
+        QCOMPARE(backendChip(window), QString("backend CPU ▾"));
+        QCOMPARE(window.hub().cursor(), (Cursor{reached, 0, 0}));
+        QVERIFY(window.hub().log().numSteps() > reached);
+    }
+
+    void whoHasAgreedIsNotAsked() {
+        if (!hasModel()) QSKIP("no bundled model");
+        const Plugin failing(KVLAB_SIMT_PLUGIN, lostAfter(2));
+        MainWindow window;
+        show(window);
+        window.setBackend("cuda");
+        backendAction(window, "cpu fallback")->trigger();
+        QVERIFY(window.cpuFallback());
+        window.openLesson(shortLesson());
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        QVERIFY(!buttonNamed(window, "Run on the CPU"));
+        QVERIFY2(backendChip(window).startsWith("backend CPU · CUDA until step "),
+                 qPrintable(backendChip(window)));
+        QCOMPARE(window.hub().log().lastState().sequences.size(), size_t{2});
+        for (const SequenceState& sequence : window.hub().log().lastState().sequences) {
+            QCOMPARE(sequence.finish, FinishReason::kLength);
+        }
+    }
+
+    void aNewRunIsNotNamedAfterTheOneBefore() {
+        if (!hasModel()) QSKIP("no bundled model");
+        MainWindow window;
+        show(window);
+        window.setBackend("cpu");
+        window.openLesson(shortLesson());
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        QCOMPARE(backendChip(window), QString("backend CPU ▾"));
+        window.setBackend("simt");
+        QCOMPARE(backendChip(window), QString("backend simt ▾"));
+        window.worker().cancel();
+        QTRY_VERIFY_WITH_TIMEOUT(!window.worker().isRunning(), 60000);
+    }
+
+    void noMoreStepsAreComputedThanAskedFor() {
+        if (!hasModel()) QSKIP("no bundled model");
+        for (const char* backend : {"cpu", "simt"}) {
+            MainWindow window;
+            show(window);
+            window.setBackend(backend);
+            window.limitSteps(2);
+            window.openLesson(shortLesson());
+            QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+            QCOMPARE(window.hub().log().numSteps(), int64_t{2});
+            QCOMPARE(window.bannerText(), QString());
+            for (const SequenceState& sequence : window.hub().log().lastState().sequences) {
+                QCOMPARE(sequence.finish, FinishReason::kNone);
+            }
+            window.playback().toEnd();
+            QCOMPARE(window.kernelWalk().view().hasWalk(), backend == QLatin1String("simt"));
+            QVERIFY(window.endWithin(60000));
+        }
+    }
+
+    // At the sizes that a reader has, with the real model's walk.
+    void theKernelWalkHasItsWordsAtEverySize() {
+        if (!hasModel()) QSKIP("no bundled model");
+        MainWindow window;
+        show(window);
+        window.setBackend("simt");
+        window.limitSteps(2);
+        window.openLesson(shortLesson());
+        QTRY_VERIFY_WITH_TIMEOUT(window.hub().hasLog() && !window.worker().isRunning(), 120000);
+        window.playback().toEnd();
+        window.setKernelWalkShown(true);
+        KernelWalkView& view = window.kernelWalk().view();
+        auto* area = qobject_cast<QScrollArea*>(view.parentWidget()->parentWidget());
+        QVERIFY(area);
+        for (const QSize size : {QSize(1024, 700), QSize(1280, 800), QSize(1600, 1000)}) {
+            window.resize(size);
+            window.setKernelWalkShown(true);
+            window.settle();
+            QCOMPARE(window.size(), size);
+            const KernelWalkScene& scene = view.scene();
+            QVERIFY(view.hasWalk());
+            // All of it is inside the widget, and what is below the edge is scrolled to.
+            QVERIFY2(scene.totals.bottom() <= view.height(),
+                     qPrintable(QString::number(view.height())));
+            QVERIFY(view.width() <= area->viewport()->width());
+            QCOMPARE(view.height() > area->viewport()->height(),
+                     area->verticalScrollBar()->maximum() > 0);
+            if (!scene.stacked) continue;
+            QVERIFY(scene.words.top() >= scene.hop.bottom());
+            QVERIFY(scene.totals.top() >= scene.words.bottom());
+            // Some of the words stand there before anybody scrolls.
+            QVERIFY(scene.words.top() + 36 <= area->viewport()->height());
+        }
     }
 
     void withoutAGpuTheChoiceOfItIsRefusedInOneSentence() {
@@ -433,8 +611,15 @@ class MainWindowTest : public QObject {
         QVERIFY(!tables->isVisible());
         press(window, Qt::Key_L, Qt::ControlModifier);
         QVERIFY(tables->isVisible());
+        // In a low window the second row gives way, so that the tables show more than their heads.
+        window.settle();
+        QVERIFY2(tables->height() >= 200, qPrintable(QString::number(tables->height())));
+        QVERIFY(!window.findChild<SharingView*>()->isVisible());
+        QCOMPARE(tables->count(), 5);
+        QVERIFY(!tables->isTabVisible(4));  // a kernel walk, of which this run has none
         press(window, Qt::Key_R, Qt::ControlModifier);
         QVERIFY(!tables->isVisible());
+        QVERIFY(window.findChild<SharingView*>()->isVisible());
         press(window, Qt::Key_Question);
         QTRY_VERIFY(window.findChild<KeySheet*>() && window.findChild<KeySheet*>()->isVisible());
         QTest::keyClick(window.findChild<KeySheet*>(), Qt::Key_Escape);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
+#include <QDir>
 #include <QFile>
 #include <QImage>
 #include <QProcess>
@@ -90,6 +91,11 @@ class CommandsTest : public QObject {
             << QStringList{"export", "best-of-8", "-o", "x.svg", "-o", "y.svg"};
         QTest::newRow("two files") << QStringList{"a.trace", "b.trace"};
         QTest::newRow("no value") << QStringList{"--stop"};
+        QTest::newRow("empty file") << QStringList{"", "--screenshot", "x.png"};
+        QTest::newRow("empty picture") << QStringList{"--screenshot", ""};
+        QTest::newRow("step of no picture") << QStringList{"--at-step", "3"};
+        QTest::newRow("selection of no picture") << QStringList{"--select", "kv:block/3"};
+        QTest::newRow("agreement for no GPU") << QStringList{"--backend", "cpu", "--cpu-fallback"};
         QTest::newRow("line break") << QStringList{"--theme", "a\nb"};
         QTest::newRow("option of the window before export")
             << QStringList{"--theme", "dark", "export", "best-of-8", "-o", "x.svg"};
@@ -107,6 +113,75 @@ class CommandsTest : public QObject {
         QVERIFY2(outcome.code == 2, outcome.err.constData());
         QCOMPARE(outcome.err.count('\n'), 1);
         QVERIFY(outcome.err.startsWith("kvlab: "));
+    }
+
+    void whatCannotBeReadOrWrittenIsOneSentence_data() {
+        QTest::addColumn<QStringList>("arguments");
+        QTest::addColumn<QString>("says");
+        const QString picture = folder_.filePath("never-written.png");
+        QTest::newRow("no file") << QStringList{"/nowhere/a.trace", "--screenshot", picture}
+                                 << "/nowhere/a.trace; give the path of a trace";
+        QTest::newRow("folder") << QStringList{folder_.path(), "--screenshot", picture}
+                                << "is not a file";
+        QTest::newRow("device") << QStringList{"/dev/null", "--screenshot", picture}
+                                << "is not a file";
+        QTest::newRow("no trace") << QStringList{KVLAB_GUI_PATH, "--screenshot", picture}
+                                  << "give a file made with --trace";
+        QTest::newRow("no lesson") << QStringList{"--lesson", "nope", "--screenshot", picture}
+                                   << "there is no lesson \"nope\"";
+        QTest::newRow("picture into no folder")
+            << QStringList{trace_, "--screenshot", "/nowhere/a.png"} << "there is no such folder";
+        QTest::newRow("picture over a folder")
+            << QStringList{trace_, "--screenshot", folder_.path()} << "this is a folder";
+        QTest::newRow("picture without a format")
+            << QStringList{trace_, "--screenshot", folder_.filePath("a")} << "end in .png";
+        QTest::newRow("picture of no format")
+            << QStringList{trace_, "--screenshot", folder_.filePath("a.doc")} << "end in .png";
+    }
+    void whatCannotBeReadOrWrittenIsOneSentence() {
+        QFETCH(QStringList, arguments);
+        QFETCH(QString, says);
+        const Outcome outcome = call(arguments);
+        QVERIFY2(outcome.code == 1, outcome.err.constData());
+        QVERIFY2(outcome.err.startsWith("kvlab: ") && outcome.err.contains(says.toUtf8()),
+                 outcome.err.constData());
+        QCOMPARE(outcome.err.count('\n'), 1);
+        QVERIFY(!QFile::exists(folder_.filePath("never-written.png")));
+    }
+
+    // On simt a whole lesson takes minutes; the picture needs its first step.
+    void aPictureOnSimtNeedsNoMoreThanItsSteps() {
+        if (!QFile::exists(QStringLiteral(KVLAB_SOURCE_DIR "/assets/model/village.gguf"))) {
+            QSKIP("no bundled model");
+        }
+        const QString lessons = folder_.filePath("lessons");
+        QVERIFY(QDir().mkpath(lessons + "/best-of-8"));
+        const QString from = QStringLiteral(KVLAB_SOURCE_DIR "/lessons/content/best-of-8/");
+        QVERIFY(QFile::copy(from + "en.md", lessons + "/best-of-8/en.md"));
+        QByteArray lesson = contents(from + "lesson.json");
+        lesson.replace("\"prompt_tokens\": 2000", "\"prompt_tokens\": 33");
+        QVERIFY(lesson != contents(from + "lesson.json"));
+        QFile out(lessons + "/best-of-8/lesson.json");
+        QVERIFY(out.open(QIODevice::WriteOnly) && out.write(lesson) == lesson.size());
+        out.close();
+        const QString file = folder_.filePath("simt.png");
+        const Outcome outcome = call({"--backend", "simt", "--kernel-walk", "--screenshot", file,
+                                      "--size", "1024x700", "--at-step", "1"},
+                                     {"KVLAB_LESSONS=" + lessons});
+        QVERIFY2(outcome.code == 0, outcome.err.constData());
+        QCOMPARE(QImage(file).size(), QSize(1024, 700));
+        // A figure of its first step, in which nothing was sampled yet.
+        const QString figure = folder_.filePath("simt.svg");
+        const Outcome exported =
+            call({"export", "best-of-8", "--view", "kernel-walk", "--step", "1", "-o", figure},
+                 {"KVLAB_LESSONS=" + lessons});
+        QVERIFY2(exported.code == 0, exported.err.constData());
+        QVERIFY(contents(figure).contains("Thread block (0, 0, 0)"));
+        // The selection is looked for in the moment asked for, though no step comes after it.
+        const Outcome later = call({"--backend", "simt", "--screenshot", file, "--at-step", "2",
+                                    "--select", "kv:block/99999"},
+                                   {"KVLAB_LESSONS=" + lessons});
+        QVERIFY2(later.code == 2 && later.err.contains("no 99999"), later.err.constData());
     }
 
     void aBackendThatIsNotThereIsOneSentence() {

@@ -75,6 +75,48 @@ class SessionWorkerTest : public QObject {
     }
 
   private slots:
+    void aSlowStepIsToldByLayerAndLeftAtOnce() {
+        if (!hasModel()) {
+            QSKIP("no bundled model");
+        }
+        SessionWorker worker;
+        Listener listener(worker);
+        QStringList told;
+        connect(&worker, &SessionWorker::progressChanged, &worker,
+                [&](SessionPhase, double, const QString& text) {
+                    told.push_back(text);
+                    if (text.contains("layer")) worker.cancel();
+                });
+        RunConfig config = runOf(300, 1, 4);
+        config.engine.backend = "simt";
+        worker.start(config);
+        QTRY_VERIFY_WITH_TIMEOUT(listener.finished + listener.failed > 0, 120000);
+        QVERIFY2(told.last().contains("simt is slow: step 0, layer 1 of "),
+                 qPrintable(told.join('|')));
+        QCOMPARE(listener.finished, 1);
+        QVERIFY(listener.cancelled);
+        QVERIFY(!worker.isRunning());
+        // What was under way is told by nobody, and ends before its step would have.
+        QVERIFY(worker.endWithin(120000));
+        QCoreApplication::processEvents();
+        QCOMPARE(listener.finished, 1);
+        QVERIFY(listener.steps.empty());
+    }
+
+    void endsAfterTheStepsAskedFor() {
+        if (!hasModel()) {
+            QSKIP("no bundled model");
+        }
+        SessionWorker worker;
+        Listener listener(worker);
+        worker.start(runOf(40, 2, 20), 3);
+        QTRY_VERIFY_WITH_TIMEOUT(listener.finished + listener.failed > 0, 60000);
+        QCOMPARE(listener.finished, 1);
+        QVERIFY(listener.cancelled);
+        QCOMPARE(listener.steps, (std::vector<int64_t>{0, 1, 2}));
+        QVERIFY(worker.endWithin(60000));
+    }
+
     void tellsEveryStepOnceInOrder() {
         if (!hasModel()) {
             QSKIP("no bundled model");

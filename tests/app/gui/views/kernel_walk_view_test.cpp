@@ -119,6 +119,42 @@ class KernelWalkViewTest : public QObject {
         QCOMPARE(kernelName("mergePartsKernel"), QString("mergePartsKernel"));
     }
 
+    // Every word has room, whatever the picture's size; Qt's own wrapping is the witness.
+    void wordsThatFindNoRoomStandBelow() {
+        Fixture f;
+        f.view.setThreadBlock(0, 3);
+        int num_stacked = 0;
+        for (const QSize size : {QSize(420, 150), QSize(460, 220), QSize(700, 230), QSize(940, 330),
+                                 QSize(1400, 500)}) {
+            KernelWalkScene scene = f.view.scene();
+            const QRectF room(2, 2, size.width(), size.height());
+            const double height = layOutKernelWalkWhole(scene, room, size.width() - 10);
+            const QFontMetricsF metrics(textFont(kTextPoints));
+            const auto wanted = [&](const QString& words, double width) {
+                return metrics.boundingRect(QRectF(0, 0, width, 1e5), Qt::TextWordWrap, words)
+                           .height() *
+                       0.8;
+            };
+            if (!scene.stacked) {
+                QCOMPARE(height, room.height());
+                QVERIFY(scene.detail.bottom() - scene.hop.bottom() >=
+                        wanted(walkLessonWords(scene), scene.detail.width()));
+                continue;
+            }
+            ++num_stacked;
+            QVERIFY(scene.words.height() >=
+                    wanted(walkLessonWords(scene) + ' ' + walkGridWords(scene, true),
+                           scene.words.width()));
+            QCOMPARE(scene.words.width(), size.width() - 10.0);
+            QVERIFY(scene.words.top() >= scene.hop.bottom());
+            QVERIFY(scene.words.top() >= scene.strip_area.bottom());
+            QVERIFY(scene.totals.top() >= scene.words.bottom());
+            QCOMPARE(height, scene.totals.bottom() - room.top());
+            QVERIFY(scene.strip.numShown() > 0);
+        }
+        QVERIFY(num_stacked > 0 && num_stacked < 5);
+    }
+
     void paintsInBothThemesAndSizes() {
         for (const ThemeKind kind : {ThemeKind::kLight, ThemeKind::kDark}) {
             Fixture f(kind);
