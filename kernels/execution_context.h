@@ -17,6 +17,7 @@ struct ExecutionContext {
     void* workspace = nullptr;
     int64_t workspace_bytes = 0;
     AttentionTap* attention_tap = nullptr;  // simt only: attention_walk.h
+    int num_simt_threads = 1;               // OS threads that simt spreads thread blocks over
     int num_multiprocessors = 132;          // of the GPU: how much work has to lie side by side
 };
 

@@ -27,11 +27,10 @@ EngineConfig EngineOptions::engineConfig() const {
                           "--cpu-fallback is for a GPU that fails; add --backend cuda");
     }
     config.cpu_fallback = cpu_fallback;
-    const bool has_cpu = config.backend == "cpu" || config.backend == "auto" || cpu_fallback;
-    if (threads && !has_cpu) {
+    if (threads && config.backend == "cuda" && !cpu_fallback) {
         throw EngineError(ErrorKind::kBadArgument,
-                          "--threads is for the CPU's kernels, and --backend " + config.backend +
-                              " has its own; leave it out");
+                          "--threads is the CPU's, and --backend cuda takes none of it; leave it "
+                          "out, or add --cpu-fallback");
     }
     config.on_fallback = [](const std::string& why) {
         // A line that tells progress may stand there.
@@ -153,7 +152,7 @@ void addEngineOptions(CLI::App& app, EngineOptions& options) {
     app.add_option("--blocks", options.blocks, "blocks in the pool (default: enough)")
         ->type_name("N");
     app.add_option("--threads", options.threads,
-                   "CPU threads (default: one per core); not for cuda and simt")
+                   "CPU threads (default: one per core); not for cuda")
         ->type_name("N");
     app.add_option("--token-budget", options.token_budget, "tokens of one step, default 512")
         ->type_name("N");

@@ -63,11 +63,10 @@ uint64_t freshSeed() {
 void runSelfcheck(const SelfcheckCommandOptions& options) {
     const int num_threads = static_cast<int>(parseWhole("--threads", options.threads, 1, 256, 0));
     const std::string name = options.backend.value_or("cpu");
-    if (options.threads && name != "cpu") {
-        throw EngineError(ErrorKind::kBadArgument,
-                          "--threads is for the CPU's kernels, and "
-                          "--backend " +
-                              name + " has its own; leave it out");
+    if (options.threads && name == "cuda") {
+        throw EngineError(
+            ErrorKind::kBadArgument,
+            "--threads is the CPU's, and --backend cuda takes none of it; leave it out");
     }
     if (name == "simt") noteThatSimtIsSlow("the whole check takes half a minute or more");
     const std::unique_ptr<Backend> backend = makeBackend(name, num_threads);
@@ -128,7 +127,7 @@ void addSelfcheckCommand(CLI::App& app) {
         ->type_name("S");
     command
         ->add_option("--threads", options->threads,
-                     "CPU threads (default: one per core); only with --backend cpu")
+                     "CPU threads (default: one per core); not for cuda")
         ->type_name("N");
     command->add_flag("--json", options->json, "print JSON");
     command->callback([options] { runSelfcheck(*options); });

@@ -89,18 +89,19 @@ bool hasFonts() { return !QRawFont::fromFont(QGuiApplication::font()).fontTable(
 int withOutputWritten(int status) {
     const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
     if (!written && status == 0) {
-        printProblem("the output could not be written; is the disk full?");
+        printProblem("the output could not be written; free some disk space, or write elsewhere");
         return 1;
     }
     return status;
 }
 
 // What the parser says, in the words of the other sentences.
-std::string sentenceOf(const CLI::ParseError& error) {
+// `left`: the words that no option took, in the order of the call; the parser's own text has them
+// from the last to the first.
+std::string sentenceOf(const CLI::ParseError& error, const std::vector<std::string>& left) {
     static const std::regex kTwice("(.*): At Most .* required but received .*");
     static const std::regex kMissing("(.*): [0-9]+ required .* missing");
     static const std::regex kNumber("Could not convert: (.*) = (.*)");
-    static const std::regex kUnexpected("The following arguments? w(?:as|ere) not expected: (.*)");
     const std::string text = error.what();
     std::smatch found;
     std::string sentence = text;
@@ -111,8 +112,9 @@ std::string sentenceOf(const CLI::ParseError& error) {
     } else if (std::regex_match(text, found, kNumber)) {
         sentence =
             found.str(1) + " wants a whole number, not " + kvlab::quotedForMessage(found.str(2));
-    } else if (std::regex_match(text, found, kUnexpected)) {
-        sentence = kvlab::quotedForMessage(found.str(1)) + " is not understood here";
+    } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) &&
+               !left.empty()) {
+        sentence = kvlab::quotedForMessage(left.front()) + " is not understood here";
     }
     const bool says_what_to_do = sentence.find("; ") != std::string::npos;
     return says_what_to_do ? sentence : sentence + "; see kvlab --help";
@@ -328,7 +330,7 @@ int main(int argc, char** argv) {
     } catch (const CLI::CallForVersion& e) {
         return withOutputWritten(app.exit(e));
     } catch (const CLI::ParseError& e) {
-        printProblem(sentenceOf(e));
+        printProblem(sentenceOf(e, app.remaining(true)));
         return 2;
     }
     figure.theme = figure_theme.value_or(ThemeKind::kLight);

@@ -40,7 +40,7 @@ void Backend::swapIn(std::span<const BlockSwap>, const PagedKvView&, const Paged
 
 std::unique_ptr<Backend> makeBackend(const std::string& name, int num_threads) {
     if (name == "cpu") return makeCpuBackend(num_threads);
-    if (name == "simt") return makeSimtBackend();
+    if (name == "simt") return makeSimtBackend(num_threads);
     if (name == "cuda") return makeCudaBackend({});
     throw EngineError(ErrorKind::kBadArgument,
                       "there is no backend \"" + name + "\"; use auto, cpu, cuda or simt");

@@ -107,7 +107,8 @@ class Backend {
 // num_threads 0: one per core.
 std::unique_ptr<Backend> makeCpuBackend(int num_threads);
 // The CUDA kernels, run on the CPU through kernels/simt: for checking and showing, not for speed.
-std::unique_ptr<Backend> makeSimtBackend();
+// num_threads as above; thread blocks are spread over them.
+std::unique_ptr<Backend> makeSimtBackend(int num_threads);
 // "cpu", "simt", "cuda"; other names throw kBadArgument. `cuda` throws what makeCudaBackend does.
 std::unique_ptr<Backend> makeBackend(const std::string& name, int num_threads);
 

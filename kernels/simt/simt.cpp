@@ -690,6 +690,8 @@ ScopedRecorder::ScopedRecorder(std::vector<LaunchRecord>* launches) : previous_(
 
 ScopedRecorder::~ScopedRecorder() { current_recorder = previous_; }
 
+Settings currentSettings() { return current_settings; }
+
 ScopedSettings::ScopedSettings(const Settings& settings) : previous_(current_settings) {
     current_settings = settings;
 }

@@ -137,6 +137,9 @@ struct Settings {
     int num_os_threads = 1;  // among which the thread blocks of a launch are spread
 };
 
+// Of this OS thread's launches.
+Settings currentSettings();
+
 // Holds for the launches of this OS thread during the object's life.
 class ScopedSettings {
   public:

@@ -52,7 +52,8 @@ Source playLesson(const Lesson& lesson, const ExportOptions& options) {
     if (options.stop) {
         if (*options.stop < 1 || *options.stop > static_cast<int>(lesson.stops.size())) {
             throw EngineError(ErrorKind::kBadArgument, "lesson " + lesson.id + " has stops 1 to " +
-                                                           std::to_string(lesson.stops.size()));
+                                                           std::to_string(lesson.stops.size()) +
+                                                           "; give one of them with --stop");
         }
         for (int i = 0; i < *options.stop; ++i) {
             const LessonStop& stop = lesson.stops[static_cast<size_t>(i)];
@@ -229,7 +230,8 @@ int runExport(const ExportOptions& options) {
         if (step && (*step < 0 || *step > source.log->numSteps())) {
             throw EngineError(ErrorKind::kBadArgument, "the run has steps 0 to " +
                                                            std::to_string(source.log->numSteps()) +
-                                                           ", not " + std::to_string(*step));
+                                                           ", not " + std::to_string(*step) +
+                                                           "; give one of them with --step");
         }
         const Cursor cursor = step ? Cursor{*step, 0, 0} : source.log->end();
         if (options.view == "kernel-walk") {

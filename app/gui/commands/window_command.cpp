@@ -22,6 +22,8 @@
 #include "app/gui/panels/widgets.h"
 #include "app/gui/provenance.h"
 #include "app/gui/views/kernel_walk_view.h"
+#include "engine/error.h"
+#include "engine/input_file.h"
 #include "lessons/lesson_loader.h"
 
 namespace kvlab {
@@ -121,9 +123,10 @@ class Photographer : public QObject {
         window_->settle();
         const QString file = QString::fromStdString(options_.screenshot);
         if (!window_->grab().save(file)) {
-            QApplication::exit(
-                complain(QStringLiteral("the picture %1 could not be written; is the disk full?")
-                             .arg(file)));
+            QApplication::exit(complain(
+                QStringLiteral("the picture %1 could not be written; free some disk space, or "
+                               "write elsewhere")
+                    .arg(file)));
             return;
         }
         QApplication::exit(0);
@@ -135,7 +138,8 @@ class Photographer : public QObject {
         if (options_.at_step) {
             const int64_t last = hub.log().numSteps();
             if (*options_.at_step > last) {
-                return QStringLiteral("the run has steps 0 to %1, not %2")
+                return QStringLiteral(
+                           "the run has steps 0 to %1, not %2; give one of them with --at-step")
                     .arg(last)
                     .arg(*options_.at_step);
             }
@@ -223,19 +227,20 @@ int runWindow(const WindowOptions& options) {
         fitIntoScreen(window, options.size, kUsualFrame);
     }
     if (!options.trace.empty()) {
-        const QString file = QString::fromStdString(options.trace);
-        if (!QFileInfo::exists(file)) {
-            return complain(
-                QStringLiteral("there is no file %1; give the path of a trace, or --lesson NAME")
-                    .arg(shortened(file, 300)));
+        try {
+            checkInputFile(options.trace, "give the path of a trace, or --lesson NAME");
+        } catch (const EngineError& error) {
+            return complain(QString::fromUtf8(error.what()));
         }
-        window.openTrace(file);
+        window.openTrace(QString::fromStdString(options.trace));
     } else {
         try {
             Lesson lesson = loadLesson(lessonsFolder(), options.lesson, "en");
             if (options.stop < 1 || options.stop > static_cast<int>(lesson.stops.size())) {
-                std::fprintf(stderr, "kvlab: lesson %s has stops 1 to %zu, not %d\n",
-                             options.lesson.c_str(), lesson.stops.size(), options.stop);
+                std::fprintf(
+                    stderr,
+                    "kvlab: lesson %s has stops 1 to %zu, not %d; give one of them with --stop\n",
+                    options.lesson.c_str(), lesson.stops.size(), options.stop);
                 return 2;
             }
             window.openLesson(std::move(lesson), options.stop - 1);

@@ -468,7 +468,8 @@ void exportFigure(const std::string& view,
         const bool written = file.open(mode) && file.write(bytes) == bytes.size() && file.flush();
         if (!written) {
             throw EngineError(ErrorKind::kBadFile, "cannot write the figure " + path + ": " +
-                                                       file.errorString().toStdString() + ".");
+                                                       file.errorString().toStdString() +
+                                                       "; write elsewhere, or free some space");
         }
     };
     std::error_code error;
@@ -483,7 +484,8 @@ void exportFigure(const std::string& view,
     write(file, QIODevice::WriteOnly);
     if (!file.commit()) {
         throw EngineError(ErrorKind::kBadFile, "cannot write the figure " + path + ": " +
-                                                   file.errorString().toStdString() + ".");
+                                                   file.errorString().toStdString() +
+                                                   "; write elsewhere, or free some space");
     }
 }
 

@@ -8,8 +8,10 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QMenu>
+#include <QPainter>
 #include <QProgressBar>
 #include <QPushButton>
+#include <QStyle>
 #include <QVBoxLayout>
 
 #include "app/gui/panels/widgets.h"
@@ -36,6 +38,21 @@ QString wordsOf(const DeviceInfo& device) {
     return words;
 }
 
+// Ends in "…" where its text has no room; the tool tip has it all.
+class ElidedLabel : public QLabel {
+  public:
+    using QLabel::QLabel;
+
+  protected:
+    void paintEvent(QPaintEvent*) override {
+        QPainter painter(this);
+        const QRect inside = contentsRect();
+        style()->drawItemText(
+            &painter, inside, Qt::AlignLeft | Qt::AlignVCenter, palette(), isEnabled(),
+            fontMetrics().elidedText(text(), Qt::ElideRight, inside.width()), foregroundRole());
+    }
+};
+
 }  // namespace
 
 HeaderBar::HeaderBar(QWidget* parent) : QWidget(parent) {
@@ -47,7 +64,7 @@ HeaderBar::HeaderBar(QWidget* parent) : QWidget(parent) {
     brand_ = makeLabel(tr("KV Lab"), "brand", this);
     row->addWidget(brand_);
     row->addWidget(makeLabel(QStringLiteral("›"), "quiet", this));
-    place_ = new QLabel(this);
+    place_ = new ElidedLabel(this);
     place_->setMinimumWidth(80);
     place_->setTextFormat(Qt::PlainText);
     place_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);

@@ -39,7 +39,7 @@ class BackendTest : public QObject {
     void backendsAgree();
     void cudaWithoutAGpuNamesTheWayOut();
     void aNamedPluginThatIsNotUsedIsTold();
-    void threadsOfKernelsThatHaveTheirOwnAreRefused();
+    void threadsAreForTheCpuAndSimt();
     void selfcheckOnSimtSaysThatItIsSlow();
     void cudaThatFailsNamesTheWayOut();
     void autoFallsBackWithALine();
@@ -87,12 +87,13 @@ void BackendTest::aNamedPluginThatIsNotUsedIsTold() {
     KVLAB_VERIFY_SUCCESS(runCli(kLogits, {{"KVLAB_CUDA_PLUGIN", ""}}));
 }
 
-void BackendTest::threadsOfKernelsThatHaveTheirOwnAreRefused() {
-    for (const char* backend : {"simt", "cuda"}) {
-        const QStringList threads = {"--threads", "2", "--backend", backend};
-        KVLAB_VERIFY_REFUSAL(runCli(with(kLogits, threads), standIn()), 2);
-        KVLAB_VERIFY_REFUSAL(runCli(with({"selfcheck"}, threads), standIn()), 2);
-    }
+void BackendTest::threadsAreForTheCpuAndSimt() {
+    const QStringList threads = {"--threads", "2", "--backend", "cuda"};
+    KVLAB_VERIFY_REFUSAL(runCli(with(kLogits, threads), standIn()), 2);
+    KVLAB_VERIFY_REFUSAL(runCli(with({"selfcheck"}, threads), standIn()), 2);
+    const QByteArray one = runCli(with(kLogits, {"--backend", "simt", "--threads", "1"})).out;
+    QVERIFY(!one.isEmpty());
+    QCOMPARE(runCli(with(kLogits, {"--backend", "simt", "--threads", "3"})).out, one);
     KVLAB_VERIFY_SUCCESS(runCli(
         with(kLogits, {"--threads", "2", "--backend", "cuda", "--cpu-fallback"}), standIn()));
 }

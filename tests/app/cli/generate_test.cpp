@@ -348,7 +348,6 @@ void GenerateTest::badCalls_data() {
         << QStringList{"--prompt", "x", "--beam", "2", "--temperature", "1"};
     QTest::newRow("--top-k without a draw") << prompt + QStringList{"--top-k", "5"};
     QTest::newRow("--top-p without a draw") << prompt + QStringList{"--top-p", "0.5"};
-    QTest::newRow("threads of simt") << prompt + QStringList{"--threads", "2", "--backend", "simt"};
     QTest::newRow("beams in slabs")
         << QStringList{"--prompt", "x", "--beam", "2", "--layout", "slab"};
     QTest::newRow("option without value") << QStringList{"--prompt"};

@@ -361,7 +361,7 @@ class SelfcheckTest : public QObject {
         SelfcheckOptions options;
         options.seed = 3;
         options.operations_only = true;
-        const SelfcheckReport report = selfcheck(*makeSimtBackend(), options);
+        const SelfcheckReport report = selfcheck(*makeSimtBackend(0), options);
         QVERIFY2(report.passed(), missedRows(report).c_str());
         QCOMPARE(report.rows.back().operation, std::string("kernels"));
         QCOMPARE(report.rows.back().num_cases, static_cast<int>(simt::kernelUses().size()));

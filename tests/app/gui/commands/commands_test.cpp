@@ -113,6 +113,13 @@ class CommandsTest : public QObject {
         QVERIFY2(outcome.code == 2, outcome.err.constData());
         QCOMPARE(outcome.err.count('\n'), 1);
         QVERIFY(outcome.err.startsWith("kvlab: "));
+        QVERIFY2(outcome.err.contains("; "), outcome.err.constData());  // what to do
+    }
+
+    void whatIsNotUnderstoodIsTheFirstOfIt() {
+        const Outcome outcome = call({"export", "best-of-8", "--backend", "simt", "-o", "x.svg"});
+        QCOMPARE(outcome.code, 2);
+        QVERIFY2(outcome.err.contains("\"--backend\" is not understood"), outcome.err.constData());
     }
 
     void whatCannotBeReadOrWrittenIsOneSentence_data() {
@@ -120,11 +127,11 @@ class CommandsTest : public QObject {
         QTest::addColumn<QString>("says");
         const QString picture = folder_.filePath("never-written.png");
         QTest::newRow("no file") << QStringList{"/nowhere/a.trace", "--screenshot", picture}
-                                 << "/nowhere/a.trace; give the path of a trace";
+                                 << "\"/nowhere/a.trace\" does not exist; give the path of a trace";
         QTest::newRow("folder") << QStringList{folder_.path(), "--screenshot", picture}
-                                << "is not a file";
+                                << "is a folder; give";
         QTest::newRow("device") << QStringList{"/dev/null", "--screenshot", picture}
-                                << "is not a file";
+                                << "is a device, not a file; give";
         QTest::newRow("no trace") << QStringList{KVLAB_GUI_PATH, "--screenshot", picture}
                                   << "give a file made with --trace";
         QTest::newRow("no lesson") << QStringList{"--lesson", "nope", "--screenshot", picture}
