@@ -335,6 +335,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim* kTiles <= 128 ? 3 : 2
             // weights[n]: [16 positions, 8 vectors], high and low parts, as the next product's B
             uint32_t high[kTiles][2];
             uint32_t low[kTiles][2];
+            float factor[kTiles][2];  // of what is summed so far
             KVLAB_UNROLL
             for (int n = 0; n < kTiles; ++n) {
                 float weight[2][2];  // [position g, g + 8][vector]
@@ -358,15 +359,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim* kTiles <= 128 ? 3 : 2
                     for (int offset = 4; offset < 32; offset *= 2) {
                         tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, offset));
                     }
-                    const float factor = state[n][u].raise(tile_max);
-                    KVLAB_UNROLL
-                    for (int c = 0; c < kValueChunks; ++c) {
-                        KVLAB_UNROLL
-                        for (int e = 0; e < 4; ++e) {
-                            output[n][c][e][u] *= factor;
-                            output[n][c][e][2 + u] *= factor;
-                        }
-                    }
+                    factor[n][u] = state[n][u].raise(tile_max);
                     KVLAB_UNROLL
                     for (int r = 0; r < 2; ++r) {
                         weight[r][u] = state[n][u].weight(s[r]);
@@ -395,8 +388,15 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim* kTiles <= 128 ? 3 : 2
                                            highHalves(rows[2].word[e], rows[3].word[e])};
                     KVLAB_UNROLL
                     for (int n = 0; n < kTiles; ++n) {
-                        mma16x8x16<M>(output[n][c][e], a, high[n]);
-                        mma16x8x16<M>(output[n][c][e], a, low[n]);
+                        // From 0, and added here: the instruction's own sums are cut off, not
+                        // rounded, which over 100,000 positions would add up to 5e-4.
+                        float sums[4] = {};
+                        mma16x8x16<M>(sums, a, high[n]);
+                        mma16x8x16<M>(sums, a, low[n]);
+                        KVLAB_UNROLL
+                        for (int i = 0; i < 4; ++i) {
+                            output[n][c][e][i] = output[n][c][e][i] * factor[n][i % 2] + sums[i];
+                        }
                     }
                 }
             }

@@ -13,8 +13,12 @@
 //   B   b[0] B[2t, 2t + 1][g]          b[1] B[2t + 8, 2t + 9][g]
 //   C   c[0], c[1] C[g][2t, 2t + 1]    c[2], c[3] C[g + 8][2t, 2t + 1]
 //
-// Products are exact and sums are f32, in an order that the hardware does not tell.
+// Products are exact. Sums are f32 that the hardware cuts off towards zero rather than rounds, in
+// an order that it does not tell (Fasi et al., Numerical behavior of NVIDIA tensor cores, PeerJ
+// Computer Science 7:e330, 2021). So an error of one sign grows with the length of a sum kept in C;
+// on the CPU each C += A B is exact but for one such cut.
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -71,8 +75,8 @@ __device__ __forceinline__ float half(uint32_t word, int which) {
 
 // This lane's four sums, from the four lanes that hold its two rows of A and the eight that hold
 // its two columns of B: `a(lane, i)` and `b(lane, i)` give their words.
-template <typename T, typename WordOfA, typename WordOfB>
-__device__ __forceinline__ void multiplyAdd(float (&c)[4], int lane, WordOfA&& a, WordOfB&& b) {
+template <typename T, typename Sum, typename WordOfA, typename WordOfB>
+__device__ __forceinline__ void multiplyAdd(Sum (&c)[4], int lane, WordOfA&& a, WordOfB&& b) {
     const int g = lane / 4;
     const int t = lane % 4;
     for (int source = 0; source < 4; ++source) {      // owners of k = 2 * source …
@@ -82,10 +86,10 @@ __device__ __forceinline__ void multiplyAdd(float (&c)[4], int lane, WordOfA&& a
             const uint32_t left = b(4 * (2 * t) + source, k_half);
             const uint32_t right = b(4 * (2 * t + 1) + source, k_half);
             for (int i = 0; i < 2; ++i) {
-                c[0] += half<T>(upper, i) * half<T>(left, i);
-                c[1] += half<T>(upper, i) * half<T>(right, i);
-                c[2] += half<T>(lower, i) * half<T>(left, i);
-                c[3] += half<T>(lower, i) * half<T>(right, i);
+                c[0] += Sum{half<T>(upper, i)} * Sum{half<T>(left, i)};
+                c[1] += Sum{half<T>(upper, i)} * Sum{half<T>(right, i)};
+                c[2] += Sum{half<T>(lower, i)} * Sum{half<T>(left, i)};
+                c[3] += Sum{half<T>(lower, i)} * Sum{half<T>(right, i)};
             }
         }
     }
@@ -170,6 +174,17 @@ void meet(const Given& mine, Use&& use) {
 
 }  // namespace mma_detail
 
+namespace mma_detail {
+
+// The f32 at or next to `value` on the side of 0.
+inline float cutOff(double value) {
+    const float nearest = static_cast<float>(value);
+    return std::fabs(static_cast<double>(nearest)) > std::fabs(value) ? std::nextafter(nearest, 0.f)
+                                                                      : nearest;
+}
+
+}  // namespace mma_detail
+
 template <typename T>
 inline void mma16x8x16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     struct Fragments {
@@ -179,9 +194,11 @@ inline void mma16x8x16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b
     const Fragments mine{a, b};
     const int lane = static_cast<int>(threadIdx.x) % 32;
     mma_detail::meet(mine, [&](const Fragments* const* lanes) {
+        double sums[4] = {c[0], c[1], c[2], c[3]};
         mma_detail::multiplyAdd<T>(
-            c, lane, [&](int source, int i) { return lanes[source]->a[i]; },
+            sums, lane, [&](int source, int i) { return lanes[source]->a[i]; },
             [&](int source, int i) { return lanes[source]->b[i]; });
+        for (int i = 0; i < 4; ++i) c[i] = mma_detail::cutOff(sums[i]);
     });
 }
 

@@ -325,6 +325,33 @@ class PagedAttentionTest : public QObject {
         }
     }
 
+    // Matrix units cut sums off (simt/mma.h): over a long context that must not add up. Equal
+    // weights and values of one sign would show it at its worst, 4e-5 here.
+    void longSumsAreRoundedNotCutOff() {
+        const Shape shape{64, 8, 1, 16, DataType::kF16};
+        constexpr int kContext = 16384;
+        Problem problem(shape, {kContext}, 8, 47);
+        std::fill(problem.query.begin(), problem.query.end(), 0.f);
+        std::mt19937 random(48);
+        std::uniform_real_distribution<float> positive(1.f, 3.f);
+        const PagedKvView& kv = problem.params.kv;
+        for (int64_t slot = 0; slot < int64_t{kv.num_blocks} * kv.block_size; ++slot) {
+            std::vector<float> values(static_cast<size_t>(kv.head_dim));
+            for (float& value : values) value = positive(random);
+            problem.storeRow(kv.rowIndex(1, PagedKvView::kValue, slot, 0), values);
+        }
+        const std::vector<double> reference = attentionReference(problem.params);
+        problem.params.num_splits = 1;
+        for (const AttentionVariant variant : variantsFor(shape)) {
+            problem.params.variant = variant;
+            std::fill(problem.output.begin(), problem.output.end(), NAN);
+            pagedAttentionSimt(problem.params, context_);
+            const double error = relativeError(problem.output, reference);
+            QVERIFY2(error <= 5e-6,
+                     qPrintable(QString("%1: %2").arg(variantName(variant)).arg(error)));
+        }
+    }
+
     // What does not fit the workspace is not split; nothing is written behind it.
     void aSmallWorkspaceMeansFewerParts() {
         for (const AttentionVariant variant : {AttentionVariant::kFma, AttentionVariant::kMma}) {

@@ -101,6 +101,26 @@ class MmaTest : public QObject {
             }
         }
     }
+
+    // 1 + 1.5 · 2^-24 and 1 - 1.5 · 2^-24 lie between two f32: the one nearer to 0 comes, as from
+    // the hardware.
+    void sumsAreCutOffTowardsZero() {
+        std::vector<float> a(16 * 16, 0.f), b(16 * 8, 0.f), c(16 * 8, 1.f);
+        for (size_t row = 0; row < 16; ++row) a[row * 16] = row % 2 == 0 ? 1.f : -1.f;
+        for (size_t column = 0; column < 8; ++column) b[column] = 0x1.8p-24f;
+        for (size_t i = 8 * 8; i < 16 * 8; ++i) c[i] = -1.f;
+        std::vector<uint16_t> square(64), transposed(64);
+        const Matrices matrices{a.data(), b.data(), c.data(), square.data(), transposed.data()};
+        KVLAB_LAUNCH((mmaTestKernel<Bfloat16>), 1, 32, 0, nullptr, matrices);
+        for (size_t row = 0; row < 16; ++row) {
+            const float one = row < 8 ? 1.f : -1.f;
+            const bool grows = (row % 2 == 0) == (row < 8);
+            const float expected = grows ? one : one * (1.f - 0x1p-23f);
+            for (size_t column = 0; column < 8; ++column) {
+                QCOMPARE(c[row * 8 + column], expected);
+            }
+        }
+    }
 };
 
 QTEST_GUILESS_MAIN(MmaTest)
