@@ -625,16 +625,6 @@ RequestId Engine::submit(EngineRequest request) {
     if (request.num_beams > 1 && cache.layout == CacheLayout::kSlab) {
         refuse("beams share their blocks, which slabs cannot; use the paged layout");
     }
-    if (vocab_size > 0) {
-        for (const std::vector<TokenId>* tokens : {&request.prompt, &request.forced}) {
-            for (const TokenId token : *tokens) {
-                if (token.valid() && token.value < vocab_size) continue;
-                refuse("token " + std::to_string(token.value) + " is not in the vocabulary of " +
-                       formatCount(vocab_size) + " tokens; give ids from 0 to " +
-                       formatCount(vocab_size - 1));
-            }
-        }
-    }
     checkSamplingParams(request.sampling);
     const int64_t prompt_len = request.promptLen();
     const int64_t longest = prompt_len + maxTokens(request);
@@ -647,28 +637,46 @@ RequestId Engine::submit(EngineRequest request) {
     times.priority = request.priority;
     times.prompt_len = static_cast<int>(prompt_len);
     times.arrived_ms = request.arrived_ms.value_or(impl_->clock->nowMs());
-    const auto refuseForGood = [&](DecisionReason reason, int64_t needed, int64_t available,
-                                   const std::string& message) {
+    Decision decision;
+    decision.kind = DecisionKind::kRefused;
+    decision.request = id;
+    decision.priority = request.priority;
+    const auto refuseForGood = [&](const std::string& message) {
         times.refused = true;
         impl_->timings.push_back(times);
-        impl_->recorder.decided({DecisionKind::kRefused, reason, id, SequenceId(), needed,
-                                 available, impl_->scheduler.watermarkBlocks(), request.priority});
+        impl_->recorder.decided(decision);
         refuse(message);
     };
+    for (const std::vector<TokenId>* tokens : {&request.prompt, &request.forced}) {
+        const auto unknown = std::find_if(tokens->begin(), tokens->end(), [&](TokenId token) {
+            return vocab_size > 0 && (!token.valid() || token.value >= vocab_size);
+        });
+        if (unknown == tokens->end()) continue;
+        decision.reason = DecisionReason::kUnknownToken;
+        decision.tokens_needed = std::max(unknown->value, 0);
+        decision.tokens_free = vocab_size;
+        refuseForGood("token " + std::to_string(unknown->value) + " is not in the vocabulary of " +
+                      formatCount(vocab_size) + " tokens; give ids from 0 to " +
+                      formatCount(vocab_size - 1));
+    }
     const int64_t needed = fewestBlocks(request, cache);
     if (cache.layout == CacheLayout::kSlab && longest > cache.max_len) {
-        refuseForGood(
-            DecisionReason::kLongerThanRun, blocksFor(longest, cache.block_size), cache.runBlocks(),
-            "a prompt of " + formatCount(prompt_len) + " and " + formatCount(maxTokens(request)) +
-                " tokens to generate make " + formatCount(longest) + ", a slab is cut for " +
-                formatCount(cache.max_len) + "; raise the maximum length or ask for fewer tokens");
+        decision.reason = DecisionReason::kLongerThanRun;
+        decision.blocks_needed = blocksFor(longest, cache.block_size);
+        decision.blocks_free = cache.runBlocks();
+        refuseForGood("a prompt of " + formatCount(prompt_len) + " and " +
+                      formatCount(maxTokens(request)) + " tokens to generate make " +
+                      formatCount(longest) + ", a slab is cut for " + formatCount(cache.max_len) +
+                      "; raise the maximum length or ask for fewer tokens");
     }
     if (needed > cache.num_blocks) {
-        refuseForGood(DecisionReason::kLargerThanPool, needed, cache.num_blocks,
-                      "the request needs " + formatCount(needed) + " blocks of " +
-                          std::to_string(cache.block_size) + " tokens, the pool has " +
-                          formatCount(cache.num_blocks) +
-                          "; give it more blocks or ask for fewer tokens");
+        decision.reason = DecisionReason::kLargerThanPool;
+        decision.blocks_needed = needed;
+        decision.blocks_free = cache.num_blocks;
+        refuseForGood("the request needs " + formatCount(needed) + " blocks of " +
+                      std::to_string(cache.block_size) + " tokens, the pool has " +
+                      formatCount(cache.num_blocks) +
+                      "; give it more blocks or ask for fewer tokens");
     }
     impl_->timings.push_back(times);
     impl_->recorder.requestArrived(id, request.priority, times.prompt_len, request.num_samples,

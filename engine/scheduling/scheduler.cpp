@@ -149,8 +149,8 @@ Scheduler::Need Scheduler::needOf(const Sequence& head) const {
             head.id.valid() ? static_cast<int64_t>(head.tokens.size()) : head.request->promptLen();
         need.blocks = cache_.config().mostBlocks(num_tokens);
     }
-    const int64_t reserve = othersRun(head.request_id) ? watermark_ : 0;
-    need.fits = need.blocks <= need.free - reserve;
+    need.reserve = othersRun(head.request_id) ? watermark_ : 0;
+    need.fits = need.blocks <= need.free - need.reserve;
     need.reason = need.fits ? DecisionReason::kFits : DecisionReason::kNoFreeBlocks;
     return need;
 }
@@ -163,9 +163,10 @@ void Scheduler::tell(DecisionKind kind,
                      DecisionReason reason,
                      const Sequence& sequence,
                      int64_t needed,
-                     int64_t free) {
+                     int64_t free,
+                     int64_t reserve) {
     recorder_.decided({kind, reason, sequence.request_id, sequence.id, needed,
-                       std::max<int64_t>(free, 0), watermark_, sequence.request->priority});
+                       std::max<int64_t>(free, 0), reserve, sequence.request->priority});
 }
 
 void Scheduler::tellWait(Sequence& sequence, Decision wait) {
@@ -190,7 +191,6 @@ void Scheduler::tellHeadWhereOthersGaveWay() {
     Decision wait;
     wait.reason = DecisionReason::kNeededByOther;
     std::tie(wait.blocks_needed, wait.blocks_free) = *gave_way_;
-    wait.watermark = watermark_;
     tellWait(*waiting_.begin()->second, wait);
 }
 
@@ -206,7 +206,7 @@ void Scheduler::tellBehindHead(const std::vector<Sequence::Key>& joined) {
         wait.reason = DecisionReason::kBehindOther;
         wait.blocks_needed = need.blocks;
         wait.blocks_free = need.free;
-        wait.watermark = watermark_;
+        wait.watermark = need.reserve;
         wait.head = head.request_id;
         tellWait(*at->second, wait);
     }
@@ -238,13 +238,11 @@ Sequence* Scheduler::lastRunningAfter(const Sequence& sequence) const {
     return nullptr;
 }
 
-bool Scheduler::dropLastSwapped() {
+bool Scheduler::dropLastSwapped(int64_t needed, int64_t free) {
     for (auto at = waiting_.rbegin(); at != waiting_.rend(); ++at) {
         Sequence& sequence = *at->second;
         if (sequence.preempted != PreemptionKind::kSwap) continue;
-        const int64_t on_host = cache_.table(sequence.id).num_on_host;
-        dropSwapped(sequence, DecisionReason::kHostPoolFull,
-                    cache_.table(sequence.id).numHeld() - on_host, cache_.hostPool().numFree());
+        dropSwapped(sequence, DecisionReason::kNeededByOther, needed, free);
         return true;
     }
     return false;
@@ -334,7 +332,8 @@ bool Scheduler::makeRoom(Sequence& sequence, int num_tokens) {
         if (Sequence* victim = lastRunningAfter(sequence)) {
             gave_way_ = {needed, cache_.pool().numFree()};
             preempt(*victim, DecisionReason::kNeededByOther, needed);
-        } else if ((cache_.numOrphans() == 0 && runsBefore(sequence)) || !dropLastSwapped()) {
+        } else if ((cache_.numOrphans() == 0 && runsBefore(sequence)) ||
+                   !dropLastSwapped(needed, cache_.pool().numFree())) {
             // Nothing that waits holds a block of its own: the sequence itself gives way.
             return false;
         }
@@ -354,7 +353,8 @@ bool Scheduler::beamsAreReady(RequestId request) const {
 }
 
 void Scheduler::makeRoomForPriority() {
-    if (waiting_.empty() || running_.empty()) return;
+    // What finished sequences hold is free in the next step.
+    if (waiting_.empty() || running_.empty() || has_finished_) return;
     const Sequence& head = *waiting_.begin()->second;
     const auto givesWay = [&](const Sequence& s) {
         return s.phase != Phase::kFinished && s.request->priority < head.request->priority;
@@ -362,13 +362,17 @@ void Scheduler::makeRoomForPriority() {
     Need need = needOf(head);
     if (need.fits) return;
     int64_t held = need.free;
+    bool others_stay = false;
     for (const auto& sequence : running_) {
         if (givesWay(*sequence)) {
             held += cache_.table(sequence->id).numHeld();
+        } else {
+            others_stay |= sequence->request_id != head.request_id;
         }
     }
     // Nobody gives way in vain.
-    if (held < need.blocks + watermark_) return;
+    const int64_t reserve = others_stay && !cache_.isSlab() ? watermark_ : 0;
+    if (held < need.blocks + reserve) return;
     while (!need.fits) {
         const auto victim = std::find_if(running_.rbegin(), running_.rend(),
                                          [&](const auto& s) { return givesWay(*s); });
@@ -409,7 +413,7 @@ void Scheduler::planDecode(StepPlan& plan) {
 void Scheduler::start(StepPlan& plan, std::unique_ptr<Sequence> sequence, const Need& need) {
     const bool is_new = !sequence->id.valid();
     if (is_new) {
-        tell(DecisionKind::kAdmitted, need.reason, *sequence, need.blocks, need.free);
+        tell(DecisionKind::kAdmitted, need.reason, *sequence, need.blocks, need.free, need.reserve);
         sequence->id = SequenceId(next_sequence_++);
         sequence->tokens = sequence->request->prompt;
         sequence->tokens.resize(static_cast<size_t>(sequence->request->promptLen()), TokenId(0));
@@ -419,7 +423,7 @@ void Scheduler::start(StepPlan& plan, std::unique_ptr<Sequence> sequence, const 
         cache_.add(sequence->id);
         plan.admitted.push_back(sequence.get());
     } else {
-        tell(DecisionKind::kResumed, need.reason, *sequence, need.blocks, need.free);
+        tell(DecisionKind::kResumed, need.reason, *sequence, need.blocks, need.free, need.reserve);
         cache_.resume(sequence->id, transfers_);
         sequence->preempted = PreemptionKind::kNone;
     }
@@ -446,7 +450,7 @@ void Scheduler::admit(StepPlan& plan) {
         wait.reason = need.reason;
         wait.blocks_needed = need.blocks;
         wait.blocks_free = need.free;
-        wait.watermark = watermark_;
+        wait.watermark = need.reserve;
         if (budget_ <= pending) {
             wait.reason = DecisionReason::kTokenBudget;
             wait.tokens_needed = pending;
@@ -454,10 +458,12 @@ void Scheduler::admit(StepPlan& plan) {
             tellWait(head, wait);
             return;
         }
-        if (!need.fits && !anyGoesOnWithout(head) && !cache_.isSlab()) {
+        // What finished sequences hold is free in the next step.
+        if (!need.fits && !has_finished_ && !anyGoesOnWithout(head) && !cache_.isSlab()) {
             // Only those that wait hold blocks; they must not hold up the first in line.
             const int64_t promised = cache_.pool().numFree() - need.free;
-            if (cache_.moveOrphans(need.blocks + promised, transfers_) || dropLastSwapped()) {
+            if (cache_.moveOrphans(need.blocks + promised, transfers_) ||
+                dropLastSwapped(need.blocks, need.free)) {
                 continue;
             }
         }

@@ -76,7 +76,6 @@ class Scheduler {
     const std::map<Sequence::Key, std::unique_ptr<Sequence>>& waiting() const { return waiting_; }
     bool hasWork() const;  // something waits, or runs and is not finished
     int64_t numPreemptions() const { return num_preemptions_; }
-    int64_t watermarkBlocks() const { return watermark_; }
     // Slab: the head of the queue waits because no free run is long enough.
     bool isHeldUpByRuns() const;
 
@@ -85,7 +84,8 @@ class Scheduler {
         int64_t blocks = 0;
         bool fits = false;
         DecisionReason reason = DecisionReason::kFits;
-        int64_t free = 0;  // not promised
+        int64_t free = 0;     // not promised
+        int64_t reserve = 0;  // of these, not to be had
     };
 
     Need needOf(const Sequence& head) const;
@@ -105,8 +105,9 @@ class Scheduler {
     bool anyGoesOnWithout(const Sequence& head) const;
     // Something more important than `sequence` runs.
     bool runsBefore(const Sequence& sequence) const;
-    // The least important swapped-out sequence gives up its blocks and is computed again.
-    bool dropLastSwapped();
+    // The least important swapped-out sequence gives up its blocks and is computed again, for one
+    // that needs `needed` blocks where `free` are to be had.
+    bool dropLastSwapped(int64_t needed, int64_t free);
     void dropSwapped(Sequence& sequence, DecisionReason reason, int64_t blocks, int64_t free);
     // A running sequence leaves for the queue. kSwap: the host pool has room.
     void stopRunning(Sequence& sequence, PreemptionKind kind);
@@ -128,7 +129,8 @@ class Scheduler {
               DecisionReason reason,
               const Sequence& sequence,
               int64_t needed,
-              int64_t free);
+              int64_t free,
+              int64_t reserve = 0);
 
     const int token_budget_;
     const PreemptionKind preempt_;

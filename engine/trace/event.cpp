@@ -41,6 +41,9 @@ std::string describeDecision(const DecisionsMade& e, size_t i) {
     switch (e.reason[i]) {
         case DecisionReason::kFits:
         case DecisionReason::kNoFreeBlocks:
+            if (e.kind[i] == DecisionKind::kWaiting && e.blocks_needed[i] == 0) {
+                return text + ": prompts that run still want more blocks than are free";
+            }
             text += ": it needs " + needed + ", " + free;
             if (e.watermark[i] == 0) return text;
             return text + " and " +
@@ -60,9 +63,15 @@ std::string describeDecision(const DecisionsMade& e, size_t i) {
         case DecisionReason::kDeviceFailed:
             return text + ": the device failed, and what its " + needed + " held is computed again";
         case DecisionReason::kTokenBudget:
+            if (e.tokens_free[i] == 0) {
+                return text + ": decode rows take the whole token budget of the step";
+            }
             return text + ": prompts before it have " +
                    counted(e.tokens_needed[i], "token", "tokens") +
                    " to go, the step has room for " + formatCount(e.tokens_free[i]);
+        case DecisionReason::kUnknownToken:
+            return text + ": token " + formatCount(e.tokens_needed[i]) +
+                   " is not in the vocabulary of " + formatCount(e.tokens_free[i]) + " tokens";
         case DecisionReason::kBehindOther:
             if (e.head[i] == e.request[i]) {
                 return text + ": another sequence of its request is before it in the queue";
@@ -160,7 +169,8 @@ const char* decisionReasonName(DecisionReason reason) {
                                              "host_pool_full",
                                              "device_failed",
                                              "token_budget",
-                                             "behind_other"};
+                                             "behind_other",
+                                             "unknown_token"};
     return kNames[static_cast<size_t>(reason)];
 }
 

@@ -49,10 +49,12 @@ enum class DecisionReason : uint8_t {
     kLongerThanRun,   // slab: more tokens than max_len
     kNeededByOther,   // an earlier sequence needs its blocks, or what it would start with
     kHigherPriority,  // a request that goes first needs its blocks
-    kHostPoolFull,    // it should have been swapped out, or kept there
+    kHostPoolFull,    // it should have been swapped out
     kDeviceFailed,    // its K/V are lost: the run goes on on the CPU
     kTokenBudget,     // prompts before it take what decode rows leave of the step's budget
     kBehindOther,     // nobody overtakes the head of the queue
+    kUnknownToken,    // not in the vocabulary: tokens_needed is its id, tokens_free how many there
+                      // are
 };
 
 // The "why" log: what the scheduler decided, with the numbers it decided by. A wait is told once
@@ -66,10 +68,11 @@ struct DecisionsMade {
     std::vector<int64_t> blocks_needed;  // of the one decided on; by whom a victim gives way
     std::vector<int64_t> blocks_free;    // free and not promised to running prompts; for
                                          // kLargerThanPool the whole pool
-    std::vector<int64_t> watermark;      // blocks that admission leaves free
+    std::vector<int64_t> watermark;  // of those free, not to be had: nothing for slabs, or where
+                                     // nobody else runs
     std::vector<int> priority;
-    std::vector<int64_t> tokens_needed;  // kTokenBudget: prompt tokens before it; else 0
-    std::vector<int64_t> tokens_free;    // kTokenBudget: of the budget, beside decode rows; else 0
+    std::vector<int64_t> tokens_needed;  // kTokenBudget: prompt tokens before it
+    std::vector<int64_t> tokens_free;    // kTokenBudget: of the budget, beside decode rows
     std::vector<RequestId> head;         // kBehindOther: who stands first in the queue; else -1
     bool operator==(const DecisionsMade&) const = default;
 };

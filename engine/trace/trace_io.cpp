@@ -351,7 +351,7 @@ Event eventFromJson(const json& object, int64_t version) {
     if (name == "decisions_made") {
         DecisionsMade e;
         e.kind = getNames(object, "kind", DecisionKind::kDropped, decisionKindName);
-        e.reason = getNames(object, "reason", DecisionReason::kBehindOther, decisionReasonName);
+        e.reason = getNames(object, "reason", DecisionReason::kUnknownToken, decisionReasonName);
         e.request = getIds<RequestId>(object, "request");
         e.sequence = getIds<SequenceId>(object, "sequence", -1);
         e.blocks_needed = getCounts(object, "blocks_needed");

@@ -336,7 +336,10 @@ class Replayer {
             ++result_.num_decisions[static_cast<size_t>(made.kind[i])];
             if (static_cast<int64_t>(result_.why.size()) >= options_.max_why) continue;
             WhyEntry entry;
-            entry.time_ms = now_ms;
+            // A step tells what was refused before it, too.
+            entry.time_ms = made.kind[i] == DecisionKind::kRefused
+                                ? trace_[indexOf(made.request[i])].arrival_ms
+                                : now_ms;
             entry.step = step;
             entry.decision = {made.kind[i],
                               made.reason[i],
@@ -514,6 +517,8 @@ ReplayResult replay(const std::vector<TraceRequest>& trace,
         engineRequests(trace, model.tokenizer.get(), true, options);
     Engine engine(model.weights, model.tokenizer,
                   sized(options.engine, requests, model.weights->config));
+    // The trace's header has the sum of the model's file: not while requests wait.
+    if (!options.trace_path.empty()) model.weights->sha256();
     if (options.time != ReplayTime::kVirtual) {
         RealTime time(options.time == ReplayTime::kWait);
         engine.setClock(time.clock());

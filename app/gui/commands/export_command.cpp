@@ -221,7 +221,8 @@ int runExport(const ExportOptions& options) {
         if (!options.select.empty()) {
             const auto link = parseLessonLink(QString::fromStdString(options.select));
             if (!link || link->kind != LessonLink::Kind::kBlock) {
-                throw EngineError(ErrorKind::kBadArgument, "--select is written as kv:block/37");
+                throw EngineError(ErrorKind::kBadArgument,
+                                  "--select is written as kv:block/37; give a block of the pool");
             }
             figure.block = BlockId(link->number);
         }

@@ -185,7 +185,9 @@ class Photographer : public QObject {
 int runWindow(const WindowOptions& options) {
     const bool photograph = !options.screenshot.empty();
     if (options.at_step && *options.at_step < 0) {
-        return complain(QStringLiteral("--at-step counts from 0, not %1").arg(*options.at_step), 2);
+        return complain(
+            QStringLiteral("--at-step counts from 0, not %1; give 0 or more").arg(*options.at_step),
+            2);
     }
     if (photograph) {
         const QString problem = whyNoPicture(QString::fromStdString(options.screenshot));
@@ -197,7 +199,8 @@ int runWindow(const WindowOptions& options) {
         const auto link = parseLessonLink(QString::fromStdString(options.select));
         if (!link || link->kind == LessonLink::Kind::kStep) {
             return complain(
-                QStringLiteral("--select is written as kv:block/37 or kv:sequence/0, not %1")
+                QStringLiteral("--select is written as kv:block/37 or kv:sequence/0, not %1; give "
+                               "one of these")
                     .arg(QString::fromStdString(options.select).left(60)),
                 2);
         }

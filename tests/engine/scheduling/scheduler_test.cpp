@@ -340,8 +340,12 @@ class Referee {
                 return "a request waits though there are blocks";
             }
             if (made->kind[i] == DecisionKind::kAdmitted &&
-                made->blocks_needed[i] > made->blocks_free[i]) {
+                made->blocks_needed[i] > made->blocks_free[i] - made->watermark[i]) {
                 return "a request was admitted without blocks";
+            }
+            if (made->kind[i] == DecisionKind::kDropped &&
+                made->blocks_needed[i] <= made->blocks_free[i]) {
+                return "K/V were dropped though there was room";
             }
         }
         return "";
@@ -509,6 +513,66 @@ class SchedulerTest : public QObject {
                 told[0].reason == DecisionReason::kNeededByOther);
         const Told dropped{DecisionKind::kDropped, DecisionReason::kHostPoolFull, 1, 3, 1};
         QVERIFY(told[1] == dropped);
+    }
+
+    // What a cancelled sequence holds is free one step later: no reason to drop what is on the
+    // host.
+    void aCancelDropsNoSwappedOutBlocks() {
+        EngineConfig config = configOf(6, 4);
+        config.cache.num_host_blocks = 100;
+        config.preempt = PreemptionKind::kSwap;
+        Engine engine(modelOf(), config, AccountingOptions{});
+        for (int i = 0; i < 3; ++i) engine.submit(requestOf(5, 18));
+        while (engine.state().num_preemptions < 2) engine.step();
+        engine.cancel(RequestId(0));
+        int64_t recomputed = 0;
+        std::vector<Told> dropped;
+        while (const auto step = engine.step()) {
+            recomputed += step->stats.num_recomputed_tokens;
+            for (const Told& told : toldIn(*step)) {
+                if (told.kind == DecisionKind::kDropped) dropped.push_back(told);
+            }
+        }
+        QVERIFY(dropped.empty());
+        QCOMPARE(recomputed, int64_t{0});
+    }
+
+    // No reserve is kept for anybody: slabs have none, and in the second pool nobody else would
+    // run.
+    void priorityTakesWhatAdmissionWouldGive() {
+        for (const bool slab : {true, false}) {
+            EngineConfig config = configOf(20, 4);
+            config.watermark = 0.3;
+            if (slab) {
+                config.cache.layout = CacheLayout::kSlab;
+                config.cache.max_len = 80;
+            }
+            Engine engine(modelOf(), config, AccountingOptions{});
+            engine.submit(requestOf(60, 10));
+            engine.step();
+            engine.submit(requestOf(70, 4, 5));  // 18 blocks, or the only run
+            const auto told = toldIn(*engine.step());
+            QVERIFY(told.size() >= 2);
+            QVERIFY(told[0].kind == DecisionKind::kPreempted && told[0].request == 0);
+            QVERIFY(told[1].kind == DecisionKind::kAdmitted && told[1].request == 1);
+        }
+    }
+
+    // The reserve is named where it is kept: beside others, not alone.
+    void theReserveIsToldWhereItIsKept() {
+        EngineConfig config = configOf(20, 4);
+        config.watermark = 0.3;
+        Engine engine(modelOf(), config, AccountingOptions{});
+        engine.submit(requestOf(8, 4));
+        engine.submit(requestOf(8, 4));
+        std::vector<int64_t> reserves;
+        const auto step = engine.step();
+        for (const Event& event : step->events) {
+            if (const auto* made = std::get_if<DecisionsMade>(&event)) {
+                reserves.insert(reserves.end(), made->watermark.begin(), made->watermark.end());
+            }
+        }
+        QCOMPARE(reserves, (std::vector<int64_t>{0, 6}));
     }
 
     void higherPriorityGoesFirstAndTakesBlocks() {
