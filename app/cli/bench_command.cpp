@@ -31,18 +31,29 @@ struct BenchOptions {
     bool json = false;
 };
 
+// Groups of options that a bench may obey.
+enum Obeys : unsigned {
+    kThreads = 1,
+    kEngine = 2,  // --backend, --kv-dtype, --block-size, --token-budget
+    kBlocks = 4,
+    kModel = 8,
+    kAll = 15
+};
+
 struct Bench {
     const char* name;
     BenchResult (*run)(const BenchContext&);
+    unsigned obeys;
 };
-constexpr std::array<Bench, 8> kBenches = {{{"machine", benchMachine},
-                                            {"decode", benchDecode},
-                                            {"generated", benchGenerated},
-                                            {"prefill", benchPrefill},
-                                            {"layout", benchLayout},
-                                            {"fold", benchFold},
-                                            {"pool", benchPool},
-                                            {"tracing", benchTracing}}};
+constexpr std::array<Bench, 8> kBenches = {
+    {{"machine", benchMachine, kThreads},
+     {"decode", benchDecode, kAll},
+     {"generated", benchGenerated, kAll & ~kModel},
+     {"prefill", benchPrefill, kAll},
+     {"layout", benchLayout, kAll & ~kBlocks},  // both pools are cut for its sequences
+     {"fold", benchFold, kAll},
+     {"pool", benchPool, 0},
+     {"tracing", benchTracing, kAll}}};
 
 std::string benchNames() {
     std::string names;
@@ -137,6 +148,24 @@ void checkCombination(const BenchOptions& o) {
         refuseAny(
             shared,
             "has no effect on bench --backend cuda, which has sizes of its own; leave it out");
+    } else {
+        unsigned obeyed = 0;
+        std::string names;
+        for (const Bench& bench : chosenBenches(o.names)) {
+            obeyed |= bench.obeys;
+            names += std::string(names.empty() ? "" : " and ") + bench.name;
+        }
+        const std::string why = "has no effect on bench " + names + "; leave it out";
+        if (!(obeyed & kModel)) refuseAny({{"--model", &engine.model}}, why);
+        if (!(obeyed & kBlocks)) refuseAny({{"--blocks", &engine.blocks}}, why);
+        if (!(obeyed & kThreads)) refuseAny({{"--threads", &engine.threads}}, why);
+        if (obeyed & kEngine) return;
+        refuseAny({{"--kv-dtype", &engine.kv_dtype},
+                   {"--block-size", &engine.block_size},
+                   {"--token-budget", &engine.token_budget}},
+                  why);
+        // The processor is what these time: cpu says nothing wrong.
+        if (engine.backend == "simt") refuseAny({{"--backend", &engine.backend}}, why);
     }
 }
 

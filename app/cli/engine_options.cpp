@@ -22,9 +22,12 @@ EngineConfig EngineOptions::engineConfig() const {
     }
     EngineConfig config;
     config.backend = backend.value_or("auto");
-    if (cpu_fallback && config.backend != "cuda" && config.backend != "auto") {
+    if (cpu_fallback && config.backend != "cuda") {
         throw EngineError(ErrorKind::kBadArgument,
-                          "--cpu-fallback is for a GPU that fails; add --backend cuda");
+                          config.backend == "auto"
+                              ? "--cpu-fallback is for --backend cuda; --backend auto lets the CPU "
+                                "take over by itself, so leave it out"
+                              : "--cpu-fallback is for a GPU that fails; add --backend cuda");
     }
     config.cpu_fallback = cpu_fallback;
     if (threads && config.backend == "cuda" && !cpu_fallback) {
@@ -119,7 +122,8 @@ void addScheduleOptions(CLI::App& app, ScheduleOptions& options) {
                    "tokens that a slab is cut for (default: the longest request)")
         ->type_name("N");
     app.add_option("--host-blocks", options.host_blocks,
-                   "blocks of the host pool for swapped-out sequences, default 0")
+                   "blocks of the host pool for swapped-out sequences, default 0; stays empty with "
+                   "--preempt recompute")
         ->type_name("N");
     addChoice(app, "--preempt", &options.preempt, {"swap", "recompute"}, {},
               "what becomes of a sequence whose blocks another one needs, default recompute, with "

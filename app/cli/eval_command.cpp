@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unistd.h>
 #include <utility>
 
 #include "app/cli/commands.h"
@@ -19,6 +20,7 @@
 #include "engine/model/utf8.h"
 #include "engine/text_format.h"
 #include "engine/workload/corpus.h"
+#include "engine/workload/cost_model.h"
 #include "engine/workload/recall_eval.h"
 
 // Measuring itself is engine/workload/recall_eval.h; here are options and the two ways of printing.
@@ -35,6 +37,9 @@ struct EvalOptions {
 // Percentage of documents with changed facts, and with unanswerable questions: so that a plain call
 // has enough of all three kinds.
 constexpr int kDefaultPercent = 50;
+
+// A minute and more: in decode a core does some 10^9 a second.
+constexpr double kLongMultiplyAdds = 2e11;
 
 constexpr std::array<RecallKind, kNumRecallKinds> kKinds = {
     RecallKind::kStated, RecallKind::kUpdated, RecallKind::kUnanswerable};
@@ -199,6 +204,26 @@ void printReport(const RecallReport& report) {
         formatBytes(report.num_blocks * report.bytes_per_block / report.num_documents).c_str());
 }
 
+// Minutes without a word would look like a hang. On a terminal a line stands there until the
+// documents are through; elsewhere one is written where it takes a processor long.
+void sayWhatRuns(const LoadedModel& model, const RecallOptions& recall) {
+    const int64_t num_tokens = int64_t{recall.num_documents} * recall.doc_tokens;
+    const double multiply_adds =
+        static_cast<double>(num_tokens) * modelWork(*model.weights).num_parameters;
+    const bool is_long = multiply_adds > kLongMultiplyAdds;
+    const std::string what = counted(recall.num_documents, "document", "documents") + " of about " +
+                             counted(recall.doc_tokens, "token", "tokens");
+    if (isatty(STDERR_FILENO) != 0) {
+        std::fprintf(stderr, "\rreading %s%s\033[K", what.c_str(),
+                     is_long ? ", which takes a CPU minutes or more" : "");
+    } else if (is_long) {
+        std::fprintf(stderr,
+                     "kvlab-cli: note: reading %s through this model takes a CPU minutes or more; "
+                     "--documents and --doc-tokens make it shorter\n",
+                     what.c_str());
+    }
+}
+
 void runEval(const EvalOptions& options) {
     RecallOptions recall;
     recall.num_documents =
@@ -214,7 +239,9 @@ void runEval(const EvalOptions& options) {
         parseWhole("--unanswerable", options.unanswerable, 0, 100, kDefaultPercent));
     const EngineConfig config = options.engine.engineConfig();
     const LoadedModel model = loadModel(options.engine.modelPath());
+    sayWhatRuns(model, recall);
     const RecallReport report = measureRecall(model, config, recall);
+    if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\r\033[K");
     if (options.json) {
         printJson(reportJson(report));
     } else {

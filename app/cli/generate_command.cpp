@@ -46,8 +46,9 @@ RunConfig runConfigFrom(const GenerateOptions& options) {
     config.engine = options.engine.engineConfig();
     options.schedule.apply(config.engine);
     config.trace_path = options.trace.value_or("");
-    checkTracePath(options.trace, {options.engine.model.value_or(bundledModelPath()),
-                                   options.prompt_file.value_or("")});
+    checkTracePath(options.trace,
+                   {options.engine.model.value_or(bundledModelPath()),
+                    options.prompt_file == "-" ? "/dev/stdin" : options.prompt_file.value_or("")});
 
     GenerationRequest request;
     const int num_prompts = options.prompt.has_value() + options.prompt_file.has_value() +
@@ -208,12 +209,13 @@ SessionCallbacks reporting(const RunConfig& config) {
         const auto first = std::find_if(step->events.begin(), step->events.end(), is_start);
         if (first == step->events.end()) return;
         const auto* started = std::get_if<SequenceStarted>(&*first);
-        const int64_t longest = static_cast<int64_t>(started->prompt.size()) + max_tokens;
+        // The last sampled token is not fed back.
+        const int64_t longest = static_cast<int64_t>(started->prompt.size()) + max_tokens - 1;
         if (longest > (*info)->model.context_len) {
             std::fprintf(
                 stderr,
-                "kvlab-cli: note: prompt and continuation have up to %s tokens, but the model was "
-                "trained on %s; what it says beyond them means little\n",
+                "kvlab-cli: note: the model reads up to %s tokens of prompt and continuation, but "
+                "was trained on %s; what it says beyond them means little\n",
                 formatCount(longest).c_str(), formatCount((*info)->model.context_len).c_str());
         }
     };
@@ -243,8 +245,13 @@ void addGenerateCommand(CLI::App& app) {
     CLI::App* command =
         app.add_subcommand("generate", "decode a prompt and account for every block of its cache");
     const auto options = std::make_shared<GenerateOptions>();
-    command->add_option("--prompt", options->prompt, "text to continue")->type_name("T");
-    command->add_option("--prompt-file", options->prompt_file, "file with the text to continue")
+    command
+        ->add_option("--prompt", options->prompt,
+                     "text to continue; a special token's name in it stays plain text")
+        ->type_name("T");
+    command
+        ->add_option("--prompt-file", options->prompt_file,
+                     "file with the text to continue; - is standard input")
         ->type_name("F");
     command
         ->add_option("--prompt-tokens", options->prompt_tokens,
@@ -267,7 +274,9 @@ void addGenerateCommand(CLI::App& app) {
     command->add_flag("--ignore-eos", options->ignore_eos, "go on past the end-of-text token");
     addDrawOptions(*command, options->draw);
     command
-        ->add_option("--seed", options->seed, "of sampling and of the corpus document, default 0")
+        ->add_option("--seed", options->seed,
+                     "of sampling and of the corpus document, default 0; may stand where nothing "
+                     "is drawn")
         ->type_name("S");
     command->add_option("--trace", options->trace, "write the run's log here")->type_name("F");
     command->add_flag("--json", options->json, "print JSON");

@@ -171,9 +171,10 @@ void runModel(const ModelOptions& options) {
                 options.memory ? "that memory" : "this machine's memory",
                 formatBytes(request.memory_bytes).c_str(), options.dtype.value_or("f16").c_str(),
                 formatCount(request.seq_len).c_str());
-    printQuantity("left for the cache", capacity.kv_bytes);
-    printQuantity("blocks that fit", capacity.blocks_fit);
-    printQuantity("sequences that fit", capacity.sequences_fit);
+    printCapacity(capacity);
+    if (num_windowed > 0 && config.uniformWindow() == 0) {
+        printMixedWindows(capacity, request.seq_len, request.block_size);
+    }
 }
 
 }  // namespace

@@ -2,22 +2,25 @@
 #include "app/cli/option_text.h"
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
+#include <fcntl.h>
+#include <poll.h>
 #include <system_error>
+#include <unistd.h>
 
 #include "engine/error.h"
 #include "engine/input_file.h"
 #include "engine/model/utf8.h"
+#include "engine/sizing/kv_size.h"
 #include "engine/text_format.h"
 
 namespace kvlab {
 
 namespace {
 
-constexpr int64_t kMaxTextFileBytes = int64_t{64} << 20;
+constexpr size_t kMaxTextFileBytes = size_t{64} << 20;
 
 [[noreturn]] void refuse(std::string_view option, const std::string& wanted, std::string_view got) {
     throw EngineError(ErrorKind::kBadArgument,
@@ -36,6 +39,33 @@ bool readNumber(std::string_view text, Number& value) {
     if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+// A file's size is not asked for: files that the system makes up (/proc) say 0 and hold text, or
+// fail when they are read.
+std::string readToEnd(int fd, const std::string& name) {
+    std::string text;
+    std::array<char, 65536> chunk{};
+    while (true) {
+        const ssize_t count = ::read(fd, chunk.data(), chunk.size());
+        if (count == 0) return text;
+        if (count < 0) {
+            if (errno == EINTR) continue;
+            if (errno == EAGAIN) {  // a pipe that whoever started us has set not to wait
+                pollfd wait = {fd, POLLIN, 0};
+                ::poll(&wait, 1, -1);
+                continue;
+            }
+            throw EngineError(ErrorKind::kBadFile, name + " cannot be read (" +
+                                                       std::generic_category().message(errno) +
+                                                       "); give a text that can");
+        }
+        text.append(chunk.data(), static_cast<size_t>(count));
+        if (text.size() > kMaxTextFileBytes) {
+            throw EngineError(ErrorKind::kBadFile,
+                              name + " is larger than 64 MiB; use a shorter text");
+        }
+    }
 }
 
 }  // namespace
@@ -80,6 +110,26 @@ double parseReal(std::string_view option,
     return value;
 }
 
+int64_t parseBytes(std::string_view option,
+                   const std::optional<std::string>& text,
+                   int64_t low,
+                   int64_t high,
+                   int64_t fallback) {
+    if (!text) return fallback;
+    // There is no half a byte.
+    if (text->find_first_not_of("0123456789.") != std::string::npos ||
+        text->find('.') == std::string::npos) {
+        try {
+            const int64_t value = parseByteSize(*text);
+            if (value >= low && value <= high) return value;
+        } catch (const EngineError&) {
+        }
+    }
+    refuse(option,
+           "bytes, from " + formatCount(low) + " to " + formatCount(high) + ", such as 141GB",
+           *text);
+}
+
 std::vector<TokenId> parseTokens(std::string_view option, std::string_view text) {
     std::vector<TokenId> tokens;
     std::string_view rest = text;
@@ -102,23 +152,19 @@ void checkOutputName(std::string_view option, std::string_view name) {
 }
 
 std::string readTextFile(const std::string& path) {
+    if (path == "-") return readToEnd(STDIN_FILENO, "standard input");
     const std::string name = quotedForMessage(path);
-    checkInputFile(path, "give the path of a text file");
-    std::error_code error;
-    std::ifstream in(path, std::ios::binary);
-    if (!in)
+    checkInputFile(path, "give the path of a text file, or - for standard input");
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
         throw EngineError(ErrorKind::kBadFile,
                           name + " cannot be opened for reading; check its permissions");
-    const auto size = std::filesystem::file_size(path, error);
-    if (error || size > static_cast<uintmax_t>(kMaxTextFileBytes)) {
-        throw EngineError(ErrorKind::kBadFile, name + " is larger than 64 MiB; use a shorter text");
     }
-    std::string text(static_cast<size_t>(size), '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(in.gcount()));
-    if (in.bad())
-        throw EngineError(ErrorKind::kBadFile, name + " cannot be read; check the disk it is on");
-    return text;
+    struct Closer {
+        int fd;
+        ~Closer() { ::close(fd); }
+    } const closer{fd};
+    return readToEnd(fd, name);
 }
 
 }  // namespace kvlab

@@ -31,10 +31,18 @@ double parseReal(std::string_view option,
                  double low,
                  double high,
                  double fallback);
+// "141GB", "1.5GiB" or bytes (parseByteSize), in [low, high]; `fallback` when the option was not
+// given.
+int64_t parseBytes(std::string_view option,
+                   const std::optional<std::string>& text,
+                   int64_t low,
+                   int64_t high,
+                   int64_t fallback);
 // "1,5,9".
 std::vector<TokenId> parseTokens(std::string_view option, std::string_view text);
 
-// Whole content of a regular file of at most 64 MiB; throws EngineError(kBadFile).
+// Whole content of a regular file, or of standard input for "-": at most 64 MiB, read to the end.
+// Throws EngineError(kBadFile).
 std::string readTextFile(const std::string& path);
 
 // Throws EngineError(kBadArgument) for a name that is empty: `option` wants the name of a file.

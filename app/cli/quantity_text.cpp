@@ -15,4 +15,20 @@ void printQuantity(const char* name, const Quantity& quantity) {
                 quantity.substituted.c_str());
 }
 
+void printCapacity(const Capacity& capacity) {
+    printQuantity("left for the cache", capacity.kv_bytes);
+    printQuantity("blocks that fit", capacity.blocks_fit);
+    printQuantity("blocks a sequence", capacity.blocks_per_sequence);
+    printQuantity("sequences that fit", capacity.sequences_fit);
+}
+
+void printMixedWindows(const Capacity& capacity, int64_t seq_len, int64_t block_size) {
+    const int64_t held = blocksForTokens(seq_len, block_size).value;
+    std::printf(
+        "Assumed: each layer keeps the blocks of its own window.\n"
+        "A block of this engine serves all layers, so the window frees none: %s in its %s.\n",
+        counted(capacity.blocks_fit.value / held, "sequence fits", "sequences fit").c_str(),
+        counted(capacity.blocks_fit.value, "block", "blocks").c_str());
+}
+
 }  // namespace kvlab

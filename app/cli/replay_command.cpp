@@ -550,10 +550,11 @@ void runReplay(const ReplayCommandOptions& o) {
         const ModelConfig config = accountingModel(spec, cache.kv_dtype);
         if (spec.weights_bytes == 0 && !o.weights_bytes) {
             refuse("the weights of " + spec.name +
-                   " are not in the table; give --weights-bytes N (bf16: 2 a parameter)");
+                   " are not in the table; give --weights-bytes, such as 141GB (bf16: 2 bytes a "
+                   "parameter)");
         }
         spec.weights_bytes =
-            parseWhole("--weights-bytes", o.weights_bytes, 1, int64_t{1} << 60, spec.weights_bytes);
+            parseBytes("--weights-bytes", o.weights_bytes, 1, int64_t{1} << 60, spec.weights_bytes);
         work = modelWork(spec);
         cache.num_blocks = blocksFrom(o, spec, cache);
         if (spec.num_local_layers > 0 && config.uniformWindow() == 0) {
@@ -621,7 +622,7 @@ void addReplayCommand(CLI::App& app) {
         "longest output, default 2,048, at most 1/4 of the model's context", "N");
     add("--seed", o->seed,
         "of arrivals, lengths, corpus documents and sampling, default 0; request i runs as "
-        "`generate --seed` S + i",
+        "`generate --seed` S + i; may stand where nothing is drawn",
         "S");
     command->add_flag("--no-weights", o->no_weights,
                       "an accounting run: --model names a published model, times are assumed");
@@ -642,7 +643,7 @@ void addReplayCommand(CLI::App& app) {
               "virtual: steps take what the assumed machine needs, the same run everywhere");
     add("--vram", o->vram, "memory of the assumed machine, default 640GB: eight H100 SXM", "BYTES");
     add("--utilisation", o->utilisation, "share of it to use, default 0.9", "U");
-    add("--weights-bytes", o->weights_bytes, "default: the model's, in bf16", "N");
+    add("--weights-bytes", o->weights_bytes, "141GB; default: the model's, in bf16", "BYTES");
     add("--flops", o->flops, "TFLOP/s of the assumed machine, default 7,912", "T");
     add("--bandwidth", o->bandwidth, "bytes a second of its memory, default 26.8TB", "BYTES");
     add("--link", o->link, "bytes a second between device and host, default 512GB", "BYTES");

@@ -39,6 +39,7 @@ void runSize(const SizeOptions& options) {
     const Quantity per_token = kvBytesPerToken(shape, dtype);
     const Quantity per_sequence = kvBytesPerSequence(shape, dtype, seq_len);
     const Quantity total = kvBytesTotal(shape, dtype, seq_len, num_sequences);
+    const int64_t block_size = parseWhole("--block-size", options.block_size, 1, 256, 16);
     std::optional<Capacity> capacity;
     if (options.vram) {
         CapacityRequest request;
@@ -48,8 +49,8 @@ void runSize(const SizeOptions& options) {
         }
         request.utilisation = parseReal("--utilisation", options.utilisation, 0, 1, 0.9);
         request.weights_bytes =
-            parseWhole("--weights-bytes", options.weights_bytes, 0, int64_t{1'000'000} * kMost, 0);
-        request.block_size = parseWhole("--block-size", options.block_size, 1, 256, 16);
+            parseBytes("--weights-bytes", options.weights_bytes, 0, int64_t{1'000'000} * kMost, 0);
+        request.block_size = block_size;
         request.seq_len = seq_len;
         capacity = kvCapacity(shape, dtype, request);
     }
@@ -86,13 +87,14 @@ void runSize(const SizeOptions& options) {
     printQuantity("one sequence", per_sequence);
     printQuantity("all sequences", total);
     if (!capacity) return;
-    printQuantity("left for the cache", capacity->kv_bytes);
-    printQuantity("blocks that fit", capacity->blocks_fit);
-    printQuantity("sequences that fit", capacity->sequences_fit);
+    printCapacity(*capacity);
+    if (spec.num_local_layers > 0 && spec.num_local_layers < spec.num_layers) {
+        printMixedWindows(*capacity, seq_len, block_size);
+    }
     if (!options.weights_bytes) {
         std::printf("The weights are left out; --weights-bytes counts them%s.\n",
                     spec.weights_bytes > 0
-                        ? (" (in bf16: " + std::to_string(spec.weights_bytes) + ")").c_str()
+                        ? (" (in bf16: " + formatBytes(spec.weights_bytes) + ")").c_str()
                         : "");
     }
 }
@@ -117,8 +119,8 @@ void addSizeCommand(CLI::App& app) {
         ->type_name("U");
     command
         ->add_option("--weights-bytes", options->weights_bytes,
-                     "taken by the weights first, default 0")
-        ->type_name("N");
+                     "taken by the weights first: 141GB, default 0")
+        ->type_name("BYTES");
     command->add_option("--block-size", options->block_size, "tokens per block, default 16")
         ->type_name("B");
     command->add_flag("--json", options->json, "print JSON");

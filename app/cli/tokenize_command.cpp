@@ -69,7 +69,8 @@ void addTokenizeCommand(CLI::App& app) {
     command->add_option("--model", options->model, "GGUF file (default: the bundled model)")
         ->type_name("F.gguf");
     command->add_option("--text", options->text, "text to cut")->type_name("T");
-    command->add_option("--file", options->file, "file with the text")->type_name("F");
+    command->add_option("--file", options->file, "file with the text; - is standard input")
+        ->type_name("F");
     addChatOptions(*command, options->chat, options->system);
     command->add_flag("--json", options->json, "print JSON");
     command->callback([options] { runTokenize(*options); });

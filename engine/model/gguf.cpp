@@ -343,7 +343,11 @@ struct GgufFile::Impl {
 void GgufFile::Impl::map() {
     // O_NONBLOCK: opening a named pipe must fail below, not wait for a writer.
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) failSystem(path, "open", errno);
+    if (fd < 0) {
+        const int error_number = errno;
+        checkInputFile(path, "give the path of a GGUF file");
+        failSystem(path, "open", error_number);
+    }
     struct stat info = {};
     if (::fstat(fd, &info) != 0) {
         const int error_number = errno;

@@ -275,23 +275,33 @@ Capacity kvCapacity(const KvShape& shape, KvDtype dtype, const CapacityRequest& 
     const int64_t shared_blocks = request.shared_prefix_len / request.block_size;
     if (shape.num_local_layers > 0) {
         const int64_t seq_blocks = ceilDivide(request.seq_len, request.block_size);
+        const int64_t window = std::max(shape.window, 2);
         const int64_t local_blocks =
-            ceilDivide(std::min<int64_t>(request.seq_len, shape.window), request.block_size);
+            std::min(seq_blocks, ceilDivide(window - 1, request.block_size) + 1);
+        const std::string seq_numbers = "⌈" + num(request.seq_len) + " / " + b + "⌉";
+        const std::string local_formula = std::string("min(⌈S / B⌉, ⌈(") +
+                                          (shape.window < 2 ? "max(W, 2)" : "W") +
+                                          " − 1) / B⌉ + 1)";
         const int64_t num_global_layers = shape.num_layers - shape.num_local_layers;
         const int64_t layer_block_bytes = block_bytes.value / shape.num_layers;
         const int64_t sequence_bytes =
             times(layer_block_bytes, plus(times(num_global_layers, seq_blocks),
                                           times(shape.num_local_layers, local_blocks)));
-        capacity.blocks_per_sequence = quantity(
-            num_global_layers > 0 ? seq_blocks : local_blocks, "blocks",
-            num_global_layers > 0 ? "⌈S / B⌉" : "⌈min(S, W) / B⌉",
-            num_global_layers > 0
-                ? "⌈" + num(request.seq_len) + " / " + b + "⌉"
-                : "⌈min(" + num(request.seq_len) + ", " + num(shape.window) + ") / " + b + "⌉");
+        if (num_global_layers == 0) {
+            capacity.blocks_per_sequence =
+                quantity(local_blocks, "blocks", local_formula,
+                         "min(" + seq_numbers + ", ⌈(" + num(window) + " − 1) / " + b + "⌉ + 1)");
+            capacity.sequences_fit = quantity(
+                blocks_fit / local_blocks, "sequences", "⌊blocks that fit / blocks per sequence⌋",
+                "⌊" + num(blocks_fit) + " / " + num(local_blocks) + "⌋");
+            return capacity;
+        }
+        capacity.blocks_per_sequence = quantity(seq_blocks, "blocks", "⌈S / B⌉", seq_numbers);
         capacity.sequences_fit =
             quantity(kv_bytes / sequence_bytes, "sequences",
                      "⌊bytes for the cache / (bytes per layer and block · (L_global · ⌈S / B⌉ + "
-                     "L_local · ⌈min(S, W) / B⌉))⌋",
+                     "L_local · " +
+                         local_formula + "))⌋",
                      "⌊" + num(kv_bytes) + " / (" + num(layer_block_bytes) + " · (" +
                          num(num_global_layers) + " · " + num(seq_blocks) + " + " +
                          num(shape.num_local_layers) + " · " + num(local_blocks) + "))⌋");

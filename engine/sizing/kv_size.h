@@ -88,7 +88,10 @@ struct Capacity {
     Quantity blocks_fit;           // whole blocks in kv_bytes
     Quantity blocks_per_sequence;  // that each sequence needs for itself, over all layers
     // Whole sequences. A shared prefix counts with its full blocks, once. Windowed models: a local
-    // layer holds the blocks of its window.
+    // layer holds the blocks of its window, at most ⌈(W − 1) / B⌉ + 1 of them, since W tokens may
+    // begin with the last one of a block (CacheConfig::mostBlocks); W = 1 counts as 2, because the
+    // last block always stays. Where only some layers have a window, blocks are assumed to be
+    // allotted layer by layer; this engine's serve all layers, and it holds ⌈S / B⌉ there.
     Quantity sequences_fit;
 };
 // Throws kUnsupported for a shared prefix in a windowed model (its local layers drop the prefix).

@@ -157,7 +157,7 @@ bool readLine(std::istream& in, std::string& line) {
         line.append(chunk.data(), complete ? count - 1 : count);
         if (line.size() > kMaxRequestLineBytes) {
             refuse("the line has more than " + formatBytes(kMaxRequestLineBytes) +
-                   "; give a long prompt as prompt_tokens");
+                   "; make its prompt shorter, or give prompt_tokens as a number, for corpus text");
         }
         if (complete) return true;
         if (ended) return !line.empty();

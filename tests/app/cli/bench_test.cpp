@@ -106,6 +106,18 @@ void BenchTest::optionsWithoutEffectAreRefused() {
             QVERIFY2(result.err.contains("has no effect"), result.err);
         }
     }
+    // Of the benches that were named none obeys it.
+    for (const char* call :
+         {"pool --kv-dtype int8", "pool --threads 2", "pool --backend simt", "machine --model @",
+          "machine --token-budget 9", "machine pool --block-size 8", "machine --blocks 9",
+          "generated --model @", "layout --blocks 9"}) {
+        const CliResult result = runCli(QStringList{"bench", "--quick"} + QString(call).split(' '));
+        KVLAB_VERIFY_REFUSAL(result, 2);
+        QVERIFY2(result.err.contains("has no effect on bench"), result.err);
+    }
+    KVLAB_VERIFY_SUCCESS(runCli({"bench", "--quick", "machine", "--threads", "1"}));
+    KVLAB_VERIFY_SUCCESS(
+        runCli({"bench", "--quick", "pool", "decode", "--kv-dtype", "int8", "--blocks", "300"}));
     for (const QStringList& more :
          {QStringList{"pool"}, QStringList{"--json"}, QStringList{"--backend", "cuda"}}) {
         KVLAB_VERIFY_REFUSAL(runCli(write + more), 2);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
+#include <QElapsedTimer>
 #include <QJsonArray>
 #include <QTemporaryDir>
 
@@ -20,6 +21,7 @@ class EvalTest : public QObject {
     void untrainedModelGuesses();
     void batchesAndBlocksChangeNothing();
     void bundledModelRemembers();
+    void longRunsSaySo();
     void badCalls_data();
     void badCalls();
 
@@ -144,6 +146,22 @@ void EvalTest::bundledModelRemembers() {
     QVERIFY(json["device_bytes"].toInteger() > 0);
     QVERIFY(json["false_refusals"].toDouble(1) < 0.1);
     QVERIFY(json["perplexity_without_answers"].toDouble() > json["perplexity"].toDouble());
+}
+
+// Minutes without a word would look like a hang. Only the line is waited for.
+void EvalTest::longRunsSaySo() {
+    QProcess process;
+    process.start(QStringLiteral(KVLAB_CLI_PATH),
+                  {"eval", "--model", model_, "--documents", "50000", "--doc-tokens", "1000"});
+    process.setReadChannel(QProcess::StandardError);
+    QElapsedTimer waited;
+    waited.start();
+    while (!process.canReadLine() && waited.elapsed() < 60'000) process.waitForReadyRead(1000);
+    const QByteArray line = process.readLine();
+    process.kill();
+    process.waitForFinished();
+    QVERIFY2(line.startsWith("kvlab-cli: note: reading 50,000 documents of about 1,000 tokens"),
+             line);
 }
 
 void EvalTest::badCalls_data() {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
+#include <cstring>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <QTemporaryDir>
 
@@ -25,6 +29,7 @@ class ExitCodesTest : public QObject {
     void theParserSpeaksInSentences();
     void whatIsNoFileIsSaid_data();
     void whatIsNoFileIsSaid();
+    void textComesFromStandardInput();
     void aClosedOutputIsAFailure();
     void limitsOfTheProcessAreTold();
     void aVariableThatCannotBeObeyedIsTold();
@@ -180,14 +185,84 @@ void ExitCodesTest::whatIsNoFileIsSaid() {
     QVERIFY(dir.isValid());
     const QString pipe = dir.filePath("pipe");
     QCOMPARE(mkfifo(pipe.toLocal8Bit(), 0600), 0);
-    const auto says = [&](const QString& path, const char* part, const char* other = "") {
+    const auto says = [&](const QString& path, const char* part) {
         const CliResult result = runCli(command + QStringList{path}, {}, 20'000);
         KVLAB_VERIFY_REFUSAL(result, 1);
-        QVERIFY2(result.err.contains(part) || (*other && result.err.contains(other)), result.err);
+        QVERIFY2(result.err.contains(part), result.err);
     };
-    says(dir.filePath("nothing"), "does not exist", "No such file");
+    says(dir.filePath("nothing"), "does not exist");
     says(dir.path(), "is a folder");
     says(pipe, "is a pipe, not a file");
+    const QString link = dir.filePath("link"), loop = dir.filePath("loop");
+    QVERIFY(QFile::link("/nowhere", link) && QFile::link(loop, loop));
+    says(link, "is a link to something that does not exist");
+    says(loop, "cannot be reached");
+    const QByteArray place = dir.filePath("socket").toLocal8Bit();
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    QVERIFY(place.size() < qsizetype(sizeof address.sun_path));
+    std::memcpy(address.sun_path, place.constData(), static_cast<size_t>(place.size()));
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    close(fd);
+    QVERIFY(bound);
+    says(place, "is a socket, not a file");
+}
+
+// A shell's pipe for the text; a text that cannot be read is not an empty one.
+void ExitCodesTest::textComesFromStandardInput() {
+    const auto piped = [](const QStringList& arguments, const QByteArray& text) {
+        QProcess process;
+        process.start(QStringLiteral(KVLAB_CLI_PATH), arguments);
+        process.write(text);
+        process.closeWriteChannel();
+        CliResult result;
+        result.crashed =
+            !process.waitForFinished(60'000) || process.exitStatus() != QProcess::NormalExit;
+        result.exit_code = process.exitCode();
+        result.out = process.readAllStandardOutput();
+        result.err = process.readAllStandardError();
+        return result;
+    };
+    const QStringList tokenize = {"tokenize", "--json", "--file"};
+    const CliResult cut = piped(tokenize + QStringList{"-"}, "two\nlines");
+    KVLAB_VERIFY_SUCCESS(cut);
+    QCOMPARE(cut.out, runCli({"tokenize", "--json", "--text", "two\nlines"}).out);
+    const QStringList generate = {"generate", "--max-tokens", "3", "--json"};
+    const CliResult run = piped(generate + QStringList{"--prompt-file", "-"}, "The code");
+    KVLAB_VERIFY_SUCCESS(run);
+    QCOMPARE(run.json()["texts"],
+             runCli(generate + QStringList{"--prompt", "The code"}).json()["texts"]);
+    const CliResult large = piped(tokenize + QStringList{"-"}, QByteArray((64 << 20) + 1, 'a'));
+    KVLAB_VERIFY_REFUSAL(large, 1);
+    QVERIFY2(large.err.contains("larger than 64 MiB"), large.err);
+
+    const auto shell = [](const char* end, const QStringList& arguments) {
+        QProcess process;
+        process.start("/bin/sh", QStringList{"-c", QString("exec \"$0\" \"$@\" ") + end,
+                                             QStringLiteral(KVLAB_CLI_PATH)} +
+                                     arguments);
+        CliResult result;
+        result.crashed =
+            !process.waitForFinished(60'000) || process.exitStatus() != QProcess::NormalExit;
+        result.exit_code = process.exitCode();
+        result.out = process.readAllStandardOutput();
+        result.err = process.readAllStandardError();
+        return result;
+    };
+    for (const char* end : {"<&-", "</"}) {
+        const CliResult result = shell(end, tokenize + QStringList{"-"});
+        KVLAB_VERIFY_REFUSAL(result, 1);
+        QVERIFY2(result.err.contains("standard input cannot be read"), result.err);
+    }
+    // A regular file of 0 bytes by its size, whose first page is not there.
+    if (!QFile::exists("/proc/self/mem")) QSKIP("this system has no /proc/self/mem");
+    for (const QStringList& command :
+         {tokenize, QStringList{"generate", "--max-tokens", "2", "--prompt-file"}}) {
+        const CliResult result = runCli(command + QStringList{"/proc/self/mem"});
+        KVLAB_VERIFY_REFUSAL(result, 1);
+        QVERIFY2(result.err.contains("cannot be read"), result.err);
+    }
 }
 
 // What is printed must not land in the next file that is opened.

@@ -100,6 +100,13 @@ void GenerateTest::metricsHaveTheirKeys() {
     QCOMPARE(json["texts"].toArray().size(), 1);
     QCOMPARE(json["token_ids"].toArray().at(0).toArray().size(), 5);
 
+    // Of 4,096 tokens that the model was trained on, all may be read; the last one is not fed.
+    const QStringList whole = {"--prompt-tokens", "4095", "--ignore-eos", "--max-tokens"};
+    KVLAB_VERIFY_SUCCESS(generate(whole + QStringList{"2"}));
+    const CliResult beyond = generate(whole + QStringList{"3"});
+    QCOMPARE(beyond.exit_code, 0);
+    QVERIFY2(beyond.hasOneLineError() && beyond.err.contains("up to 4,097 tokens"), beyond.err);
+
     // One token needs no decode step, so there is no decode time to tell.
     const CliResult one =
         generate({"--prompt-tokens", "20", "--max-tokens", "1", "--ignore-eos", "--json"});
@@ -346,6 +353,10 @@ void GenerateTest::badCalls_data() {
         << QStringList{"--prompt", "x", "--beam", "2", "--samples", "2"};
     QTest::newRow("beams with a temperature")
         << QStringList{"--prompt", "x", "--beam", "2", "--temperature", "1"};
+    for (const QStringList& backend : {QStringList{}, QStringList{"--backend", "auto"}}) {
+        QTest::addRow("--cpu-fallback beside %lld words", qlonglong(backend.size()))
+            << prompt + backend + QStringList{"--cpu-fallback"};
+    }
     QTest::newRow("--top-k without a draw") << prompt + QStringList{"--top-k", "5"};
     QTest::newRow("--top-p without a draw") << prompt + QStringList{"--top-p", "0.5"};
     QTest::newRow("beams in slabs")

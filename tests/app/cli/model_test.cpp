@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <QJsonArray>
 #include <QTemporaryDir>
 
 #include "tests/app/cli/cli_test_support.h"
@@ -108,12 +109,33 @@ void ModelTest::windowsStopGrowing() {
     QCOMPARE(result.json()["sliding_window"].toInt(), 32);
     QCOMPARE(result.json()["windowed_layers"].toInt(), 1);
     QCOMPARE(result.json()["window_frees_blocks"].toBool(), false);
-    QVERIFY(runCli({"model", path("window.gguf")}).out.contains("frees no block"));
+    const QByteArray mixed = runCli({"model", path("window.gguf")}).out;
+    QVERIFY2(mixed.contains("frees no block") && mixed.contains("Assumed: each layer"), mixed);
     config.layer_windows = {32, 32};
     writeModelGguf(*ModelWeights::random(config, 1, true, DataType::kF32),
                    path("uniform.gguf").toStdString());
     const CliResult uniform = runCli({"model", path("uniform.gguf"), "--json"});
     QCOMPARE(uniform.json()["window_frees_blocks"].toBool(), true);
+
+    // 32 tokens that may begin within a block of 16: 3 blocks, and the engine runs with no fewer.
+    const qint64 block_bytes = uniform.json()["bytes_per_token"].toObject()["f16"].toInteger() * 16;
+    QVERIFY(writeBytes(path("one.jsonl"),
+                       "{\"arrival_ms\":0,\"prompt_tokens\":[5,6,7],\"max_tokens\":90}\n"));
+    for (const int num_blocks : {2, 3, 5, 6}) {
+        const qint64 memory =
+            uniform.json()["weights_bytes"].toInteger() + num_blocks * block_bytes;
+        const CliResult fits = runCli({"model", path("uniform.gguf"), "--seq", "92", "--json",
+                                       "--utilisation", "1", "--vram", QString::number(memory)});
+        KVLAB_VERIFY_SUCCESS(fits);
+        QCOMPARE(fits.json()["blocks_fit"].toInt(), num_blocks);
+        QCOMPARE(fits.json()["sequences_fit"].toInt(), num_blocks / 3);
+        const CliResult run =
+            runCli({"replay", "--model", path("uniform.gguf"), "--requests", path("one.jsonl"),
+                    "--blocks", QString::number(num_blocks), "--ignore-eos", "--json"});
+        KVLAB_VERIFY_SUCCESS(run);
+        QCOMPARE(run.json()["requests"].toArray()[0].toObject()["status"].toString(),
+                 num_blocks < 3 ? "refused" : "finished");
+    }
 }
 
 // The whole road: file, loader, forward pass, in each stored type.

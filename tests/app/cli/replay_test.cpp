@@ -570,7 +570,7 @@ void ReplayTest::everyModelOfTheTable() {
     QVERIFY(peak >= 4095 / 16 && peak <= (4095 + 512) / 16 + 2);
     KVLAB_VERIFY_REFUSAL(runCli(few + QStringList{"--model", "gemma-3-4b"}), 2);
     const CliResult mixed =
-        runCli(few + QStringList{"--model", "gemma-3-4b", "--weights-bytes", "8000000000"});
+        runCli(few + QStringList{"--model", "gemma-3-4b", "--weights-bytes", "8GB"});
     QCOMPARE(mixed.exit_code, 0);
     QVERIFY(mixed.err.contains("29 of 34 layers of Gemma-3-4B see a window of 1024 tokens"));
 }

@@ -53,6 +53,19 @@ void SizeTest::windowedModelStopsGrowing() {
     KVLAB_VERIFY_SUCCESS(mistral);
     QCOMPARE(mistral.json()["bytes_per_token"].toInteger(), 131'072);
     QCOMPARE(mistral.json()["bytes_per_sequence"].toInteger(), qint64(131'072) * 4'096);
+
+    // The window may begin within a block: 257 of the 2,560 blocks each.
+    const QStringList fits = {"size", "--seq", "16384", "--utilisation", "1", "--vram"};
+    const CliResult nine = runCli(fits + QStringList{"5GiB", "--model", "mistral-7b-v0.1"});
+    KVLAB_VERIFY_SUCCESS(nine);
+    QVERIFY2(nine.out.contains("+ 1) = 257") && nine.out.contains("⌊2,560 / 257⌋ = 9"), nine.out);
+    QVERIFY(!nine.out.contains("Assumed"));
+    // Of layers that differ it says what it counts, and what this engine does: 6,103 / 1,024.
+    const CliResult mixed = runCli(fits + QStringList{"13600000000", "--model", "gemma-3-4b"});
+    KVLAB_VERIFY_SUCCESS(mixed);
+    QVERIFY2(mixed.out.contains("Assumed: each layer") &&
+                 mixed.out.contains("5 sequences fit in its 6,103 blocks"),
+             mixed.out);
 }
 
 void SizeTest::int8CountsItsScales() {
@@ -73,6 +86,15 @@ void SizeTest::memoryAsksWhatFits() {
     const CliResult paged = runCli(call + QStringList{"800"});
     KVLAB_VERIFY_SUCCESS(paged);
     QCOMPARE(paged.json()["sequences_fit"].toInteger(), 92);
+
+    // A size with a unit, as --vram takes it.
+    const QStringList weights = {"size", "--model", "llama-3-8b", "--vram", "24GiB", "--json"};
+    const CliResult bytes = runCli(weights + QStringList{"--weights-bytes", "16000000000"});
+    const CliResult units = runCli(weights + QStringList{"--weights-bytes", "16GB"});
+    KVLAB_VERIFY_SUCCESS(units);
+    QCOMPARE(units.out, bytes.out);
+    const CliResult hint = runCli({"size", "--model", "llama-3-8b", "--vram", "24GiB"});
+    QVERIFY2(hint.out.contains("(in bf16: 15.0 GiB)"), hint.out);
 
     // The default leaves a tenth free.
     const CliResult most =
@@ -115,6 +137,10 @@ void SizeTest::badCalls_data() {
     QTest::newRow("share nan") << model + QStringList{"--vram", "80GB", "--utilisation", "nan"};
     QTest::newRow("block 0") << model + QStringList{"--vram", "80GB", "--block-size", "0"};
     QTest::newRow("block 257") << model + QStringList{"--vram", "80GB", "--block-size", "257"};
+    for (const char* value : {"", "x", "-1", "1.5", "80XB", "2000000TB"}) {
+        QTest::addRow("weights \"%s\"", value)
+            << model + QStringList{"--vram", "80GB", "--weights-bytes", value};
+    }
     QTest::newRow("share without memory") << model + QStringList{"--utilisation", "0.5"};
     QTest::newRow("unknown option") << model + QStringList{"--sequence", "5"};
 }

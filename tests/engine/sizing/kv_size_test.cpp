@@ -259,14 +259,43 @@ class KvSizeTest : public QObject {
         request.utilisation = 1.0;
         request.seq_len = 32768;
         QCOMPARE(kvCapacity(shapeOf("mistral-7b-v0.1"), KvDtype::kF16, request).sequences_fit.value,
-                 int64_t{2048});
+                 (int64_t{1} << 40) / 2097152 / 257);  // 4,096 tokens that begin within a block
         QCOMPARE(kvCapacity(shapeOf("mistral-7b-v0.3"), KvDtype::kF16, request).sequences_fit.value,
                  int64_t{256});
         QCOMPARE(kvCapacity(shapeOf("gemma-3-4b"), KvDtype::kF16, request).sequences_fit.value,
-                 (int64_t{1} << 40) / (int64_t{4096} * (5 * 32768 + 29 * 1024)));
+                 (int64_t{1} << 40) / (int64_t{4096} * (5 * 32768 + 29 * (1024 + 16))));
+        const Capacity ten = kvCapacity(shapeOf("mistral-7b-v0.1"), KvDtype::kBF16,
+                                        {5368709120, 1.0, 0, 16, 16384, 0});
+        QCOMPARE(ten.blocks_per_sequence.substituted,
+                 std::string("min(⌈16,384 / 16⌉, ⌈(4,096 − 1) / 16⌉ + 1) = 257"));
+        QCOMPARE(ten.sequences_fit.substituted, std::string("⌊2,560 / 257⌋ = 9"));
         request.shared_prefix_len = 16;
         expectError(ErrorKind::kUnsupported, "windowed",
                     [&] { kvCapacity(shapeOf("gemma-3-4b"), KvDtype::kF16, request); });
+    }
+
+    // Counted token by token: the blocks between the first token that each one sees and itself. And
+    // the engine asks for as many.
+    void countsTheBlocksOfAWindowAsTheEngineDoes() {
+        for (const int window : {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 50}) {
+            for (const int block_size : {1, 2, 8, 16}) {
+                int64_t most = 0;
+                for (int64_t seq_len = 1; seq_len <= 130; ++seq_len) {
+                    const int64_t position = seq_len - 1;
+                    const int64_t first = std::max<int64_t>(0, seq_len - std::max(window, 2));
+                    most = std::max(most, position / block_size - first / block_size + 1);
+                    const KvShape shape{2, 1, 4, 0, 2, window};
+                    const Capacity capacity =
+                        kvCapacity(shape, KvDtype::kF16, {1 << 20, 1.0, 0, block_size, seq_len, 0});
+                    CacheConfig cache;
+                    cache.block_size = block_size;
+                    cache.window = window;
+                    QCOMPARE(capacity.blocks_per_sequence.value, most);
+                    QCOMPARE(capacity.blocks_per_sequence.value, cache.mostBlocks(seq_len));
+                    QCOMPARE(capacity.sequences_fit.value, capacity.blocks_fit.value / most);
+                }
+            }
+        }
     }
 
     void refusesTheImpossible() {
