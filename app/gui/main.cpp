@@ -19,6 +19,7 @@
 #include "app/gui/commands/bench_command.h"
 #include "app/gui/commands/export_command.h"
 #include "app/gui/commands/window_command.h"
+#include "app/gui/main_window.h"
 #include "engine/model/utf8.h"
 #include "lessons/lesson_loader.h"
 
@@ -229,7 +230,8 @@ int main(int argc, char** argv) {
     app.footer(
         "Environment:\n"
         "  KVLAB_LESSONS               folder of the lessons, instead of the installed one\n"
-        "  KVLAB_MODEL                 model file, instead of the bundled one\n");
+        "  KVLAB_MODEL                 model file, instead of the bundled one\n"
+        "  KVLAB_CUDA_PLUGIN           CUDA plugin, instead of the one beside the program\n");
     WindowOptions window;
     std::string size;
     app.add_option("FILE", window.trace, "a recorded run to open");
@@ -307,16 +309,25 @@ int main(int argc, char** argv) {
                 refuse(std::string(name) + " is of a picture; add --screenshot F.png");
             }
         }
-        if (window.cpu_fallback && window.backend != "cuda" && window.backend != "auto") {
-            refuse("--cpu-fallback is for a GPU that fails; add --backend cuda");
+        if (window.cpu_fallback && window.backend != "cuda") {
+            refuse(window.backend == "auto"
+                       ? "--cpu-fallback is for --backend cuda; --backend auto lets the CPU take "
+                         "over by itself, so leave it out"
+                       : "--cpu-fallback is for a GPU that fails; add --backend cuda");
         }
         if (!size.empty()) {
             int width = 0;
             int height = 0;
             char rest = 0;
-            if (std::sscanf(size.c_str(), "%dx%d%c", &width, &height, &rest) != 2 || width < 320 ||
-                height < 240 || width > 10000 || height > 10000) {
-                throw CLI::ValidationError("--size is written as 1600x1000, not " + size);
+            if (std::sscanf(size.c_str(), "%dx%d%c", &width, &height, &rest) != 2) {
+                refuse("--size is written as 1600x1000, not " + quotedForMessage(size));
+            }
+            const QSize least = MainWindow::kMinimumSize;
+            if (width < least.width() || height < least.height() || width > 10000 ||
+                height > 10000) {
+                refuse("--size wants " + std::to_string(least.width()) + "x" +
+                       std::to_string(least.height()) + " to 10000x10000, not " +
+                       quotedForMessage(size) + "; --scale makes the picture smaller or larger");
             }
             window.size = QSize(width, height);
         }

@@ -216,7 +216,7 @@ void MainWindow::buildRoom() {
 
     page->setFocusPolicy(Qt::ClickFocus);
     setCentralWidget(page);
-    setMinimumSize(1024, 640);
+    setMinimumSize(kMinimumSize);
 }
 
 void MainWindow::wireRun() {

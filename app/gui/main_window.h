@@ -55,6 +55,8 @@ class MainWindow : public QMainWindow {
     Q_OBJECT
 
   public:
+    static constexpr QSize kMinimumSize{1024, 640};  // below it views would be cut off
+
     explicit MainWindow(ThemeKind theme = ThemeKind::kLight, double scale = 1);
     ~MainWindow() override;
 

@@ -75,6 +75,10 @@ class CommandsTest : public QObject {
         QTest::newRow("backend before export")
             << QStringList{"--backend", "cpu", "export", "best-of-8", "-o", "x.svg"};
         QTest::newRow("bad size") << QStringList{"--screenshot", "x.png", "--size", "big"};
+        QTest::newRow("size below the smallest")
+            << QStringList{"--screenshot", "x.png", "--size", "900x600"};
+        QTest::newRow("endless size")
+            << QStringList{"--screenshot", "x.png", "--size", "99999999999x700"};
         QTest::newRow("negative step") << QStringList{"--screenshot", "x.png", "--at-step", "-5"};
         QTest::newRow("no selection") << QStringList{"--screenshot", "x.png", "--select", "bogus"};
         QTest::newRow("export without output") << QStringList{"export", "best-of-8"};
@@ -96,6 +100,8 @@ class CommandsTest : public QObject {
         QTest::newRow("step of no picture") << QStringList{"--at-step", "3"};
         QTest::newRow("selection of no picture") << QStringList{"--select", "kv:block/3"};
         QTest::newRow("agreement for no GPU") << QStringList{"--backend", "cpu", "--cpu-fallback"};
+        QTest::newRow("agreement that auto has")
+            << QStringList{"--backend", "auto", "--cpu-fallback"};
         QTest::newRow("line break") << QStringList{"--theme", "a\nb"};
         QTest::newRow("option of the window before export")
             << QStringList{"--theme", "dark", "export", "best-of-8", "-o", "x.svg"};
