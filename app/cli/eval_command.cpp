@@ -14,6 +14,7 @@
 #include "app/cli/json_output.h"
 #include "app/cli/later_options.h"
 #include "app/cli/option_text.h"
+#include "engine/clock.h"
 #include "engine/engine.h"
 #include "engine/error.h"
 #include "engine/model/model_loader.h"
@@ -205,24 +206,52 @@ void printReport(const RecallReport& report) {
 }
 
 // Minutes without a word would look like a hang. On a terminal a line stands there until the
-// documents are through; elsewhere one is written where it takes a processor long.
-void sayWhatRuns(const LoadedModel& model, const RecallOptions& recall) {
-    const int64_t num_tokens = int64_t{recall.num_documents} * recall.doc_tokens;
-    const double multiply_adds =
-        static_cast<double>(num_tokens) * modelWork(*model.weights).num_parameters;
-    const bool is_long = multiply_adds > kLongMultiplyAdds;
-    const std::string what = counted(recall.num_documents, "document", "documents") + " of about " +
-                             counted(recall.doc_tokens, "token", "tokens");
-    if (isatty(STDERR_FILENO) != 0) {
-        std::fprintf(stderr, "\rreading %s%s\033[K", what.c_str(),
-                     is_long ? ", which takes a CPU minutes or more" : "");
-    } else if (is_long) {
-        std::fprintf(stderr,
-                     "kvlab-cli: note: reading %s through this model takes a CPU minutes or more; "
-                     "--documents and --doc-tokens make it shorter\n",
-                     what.c_str());
+// documents are through; elsewhere lines are written where it takes a processor long.
+class ProgressLine {
+  public:
+    ProgressLine(const LoadedModel& model, const RecallOptions& recall) {
+        const int64_t num_tokens = int64_t{recall.num_documents} * recall.doc_tokens;
+        const double multiply_adds =
+            static_cast<double>(num_tokens) * modelWork(*model.weights).num_parameters;
+        is_long_ = multiply_adds > kLongMultiplyAdds;
+        what_ = counted(recall.num_documents, "document", "documents") + " of about " +
+                counted(recall.doc_tokens, "token", "tokens");
+        if (is_terminal_) {
+            std::fprintf(stderr, "\rreading %s%s\033[K", what_.c_str(),
+                         is_long_ ? ", which takes a CPU minutes or more" : "");
+        } else if (is_long_) {
+            std::fprintf(stderr,
+                         "kvlab-cli: note: reading %s through this model takes a CPU minutes or "
+                         "more; --documents and --doc-tokens make it shorter\n",
+                         what_.c_str());
+        }
     }
-}
+    ~ProgressLine() {
+        if (is_terminal_) std::fprintf(stderr, "\r\033[K");
+    }
+    ProgressLine(const ProgressLine&) = delete;
+    ProgressLine& operator=(const ProgressLine&) = delete;
+
+    void update(double share) {
+        const double now_ms = clock_.nowMs();
+        if (now_ms < next_ms_) return;
+        next_ms_ = now_ms + (is_terminal_ ? kLineMs : kNoteMs);
+        if (is_terminal_) {
+            std::fprintf(stderr, "\rreading %s: %.1f %%\033[K", what_.c_str(), 100 * share);
+        } else if (is_long_) {
+            std::fprintf(stderr, "kvlab-cli: note: %.1f %% read\n", 100 * share);
+        }
+    }
+
+  private:
+    static constexpr double kLineMs = 200, kNoteMs = 10'000;
+
+    const bool is_terminal_ = isatty(STDERR_FILENO) != 0;
+    bool is_long_ = false;
+    std::string what_;
+    SteadyClock clock_;
+    double next_ms_ = clock_.nowMs() + (is_terminal_ ? kLineMs : kNoteMs);
+};
 
 void runEval(const EvalOptions& options) {
     RecallOptions recall;
@@ -239,9 +268,11 @@ void runEval(const EvalOptions& options) {
         parseWhole("--unanswerable", options.unanswerable, 0, 100, kDefaultPercent));
     const EngineConfig config = options.engine.engineConfig();
     const LoadedModel model = loadModel(options.engine.modelPath());
-    sayWhatRuns(model, recall);
-    const RecallReport report = measureRecall(model, config, recall);
-    if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\r\033[K");
+    const RecallReport report = [&] {
+        ProgressLine line(model, recall);
+        recall.on_progress = [&line](double share) { line.update(share); };
+        return measureRecall(model, config, recall);
+    }();
     if (options.json) {
         printJson(reportJson(report));
     } else {

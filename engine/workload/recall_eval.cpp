@@ -103,9 +103,11 @@ void judge(const float* logits, int vocab_size, TokenId token, TokenId& best, do
 
 std::vector<RecallPredictions> runBatch(const LoadedModel& model,
                                         EngineConfig config,
-                                        const std::vector<RecallDocument>& documents) {
+                                        const std::vector<RecallDocument>& documents,
+                                        const std::function<void(double)>& on_progress) {
     std::vector<EngineRequest> requests;
     int64_t num_blocks = 0;
+    int64_t num_tokens = 0;
     for (const RecallDocument& document : documents) {
         EngineRequest request;
         request.prompt = {document.tokens.front()};
@@ -113,6 +115,7 @@ std::vector<RecallPredictions> runBatch(const LoadedModel& model,
         request.max_tokens = static_cast<int>(request.forced.size());
         request.ignore_eos = true;
         num_blocks += Engine::worstCaseBlocks(request, config.cache.block_size);
+        num_tokens += request.max_tokens;
         requests.push_back(std::move(request));
     }
     if (config.cache.num_blocks == 0) config.cache.num_blocks = static_cast<int>(num_blocks);
@@ -138,6 +141,7 @@ std::vector<RecallPredictions> runBatch(const LoadedModel& model,
     submitted.reserve(requests.size());
     for (EngineRequest& request : requests) submitted.push_back(engine.submit(std::move(request)));
     std::vector<int64_t> num_predicted(documents.size());
+    int64_t num_done = 0;
     while (const auto step = engine.step()) {
         for (const Event& event : step->events) {
             if (const auto* started = std::get_if<SequenceStarted>(&event)) {
@@ -151,8 +155,12 @@ std::vector<RecallPredictions> runBatch(const LoadedModel& model,
             } else if (const auto* sampled = std::get_if<TokensSampled>(&event)) {
                 for (const SequenceId sequence : sampled->sequence) {
                     ++num_predicted[static_cast<size_t>(sequence.value)];
+                    ++num_done;
                 }
             }
+        }
+        if (on_progress) {
+            on_progress(static_cast<double>(num_done) / static_cast<double>(num_tokens));
         }
     }
     for (size_t i = 0; i < documents.size(); ++i) {
@@ -328,7 +336,15 @@ RecallReport measureRecall(const LoadedModel& model,
                 generateDocument(options.corpus, static_cast<uint64_t>(i), num_words),
                 *model.tokenizer));
         }
-        const std::vector<RecallPredictions> results = runBatch(model, config, documents);
+        const auto num_here = static_cast<double>(documents.size());
+        std::function<void(double)> on_progress;
+        if (options.on_progress) {
+            on_progress = [&](double share) {
+                options.on_progress((first + num_here * share) / options.num_documents);
+            };
+        }
+        const std::vector<RecallPredictions> results =
+            runBatch(model, config, documents, on_progress);
         for (size_t i = 0; i < documents.size(); ++i) report.add(documents[i], results[i]);
     }
     report.bytes_per_block =

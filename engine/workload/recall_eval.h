@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -130,6 +131,8 @@ struct RecallOptions {
     CorpusOptions corpus;
     int num_documents = 20;  // documents 0 ... num_documents - 1 of the corpus
     int doc_tokens = 1000;   // of each, about
+    // After each engine step: the share of all documents that is through, rising to 1.
+    std::function<void(double)> on_progress;
 };
 
 // Runs the documents through an Engine of `config` (num_blocks 0: as many as a batch needs).

@@ -259,8 +259,14 @@ void RecallEvalTest::predictionsAgreeWithTheDenseReference() {
     EngineConfig config;
     config.cache.kv_dtype = DataType::kF32;
     config.num_threads = 2;
-    const RecallOptions options = optionsOf(DocumentLayout::kStream, 3, 200);
+    RecallOptions options = optionsOf(DocumentLayout::kStream, 3, 200);
+    std::vector<double> progress;
+    options.on_progress = [&progress](double share) { progress.push_back(share); };
     const RecallReport report = measureRecall(model, config, options);
+    QVERIFY(progress.size() > 100);  // some 200 tokens, one a step and document
+    QVERIFY(std::is_sorted(progress.begin(), progress.end()));
+    QVERIFY(progress.front() > 0);
+    QCOMPARE(progress.back(), 1.0);
 
     const LlamaReferenceModel dense = reference(*model.weights);
     const auto vocab_size = static_cast<size_t>(dense.vocab_size);
