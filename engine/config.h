@@ -82,13 +82,18 @@ struct CacheConfig {
     DataType kv_dtype = DataType::kF16;  // storage type of K and V
     int num_host_blocks = 0;             // blocks of the host pool, for swapped-out sequences
     CacheLayout layout = CacheLayout::kPaged;
-    int max_len = 0;  // tokens of a slab's run; slab only
+    int max_len = 0;  // tokens that a slab is cut for; slab only
+    // Slab: each is cut for its own request's prompt and tokens to generate instead of max_len, so
+    // runs differ in length and free blocks may lie in pieces too short for anyone.
+    bool slab_per_request = false;
     // The model's uniform sliding window; the engine sets it. Paged tables give back the blocks
     // that have left it. 0: every layer sees everything, or the layers differ (they only mask).
     int window = 0;
 
-    // Blocks of one slab run.
-    int runBlocks() const { return static_cast<int>(blocksFor(max_len, block_size)); }
+    // Blocks of the run of a sequence that grows to `longest` tokens at most.
+    int64_t runBlocks(int64_t longest) const {
+        return blocksFor(slab_per_request ? longest : max_len, block_size);
+    }
 
     bool freesLeftBlocks() const { return window > 0 && layout == CacheLayout::kPaged; }
     // Leading blocks that no token from position kv_len on sees. The last block always stays, so

@@ -44,10 +44,12 @@ void checkSchedule(const EngineConfig& config) {
         refuse("sequences must be able to give way: choose preemption by recompute or by swap");
     }
     if (cache.layout != CacheLayout::kSlab) return;
+    if (cache.slab_per_request) return;
     if (cache.max_len < 1) refuse("a slab needs the length that it is cut for; give max_len");
-    if (cache.runBlocks() > cache.num_blocks) {
+    const int64_t run_blocks = cache.runBlocks(cache.max_len);
+    if (run_blocks > cache.num_blocks) {
         refuse("a slab for " + formatCount(cache.max_len) + " tokens needs " +
-               formatCount(cache.runBlocks()) + " blocks of " + std::to_string(cache.block_size) +
+               formatCount(run_blocks) + " blocks of " + std::to_string(cache.block_size) +
                " tokens, the pool has " + formatCount(cache.num_blocks) +
                "; give it more blocks or a shorter max_len");
     }
@@ -63,19 +65,13 @@ void checkConfig(const EngineConfig& config) {
     checkSchedule(config);
 }
 
-int maxTokens(const EngineRequest& request) {
-    return request.forced.empty() ? request.max_tokens : static_cast<int>(request.forced.size());
-}
-
 EngineConfig withWindow(EngineConfig config, const ModelConfig& model) {
     config.cache.window = model.uniformWindow();
     return config;
 }
 
 // Of one sequence at its end: the last sampled token has no K/V.
-int64_t finalLen(const EngineRequest& request) {
-    return request.promptLen() + maxTokens(request) - 1;
-}
+int64_t finalLen(const EngineRequest& request) { return request.longestLen() - 1; }
 
 }  // namespace
 
@@ -169,8 +165,9 @@ struct Engine::Impl {
         if (cache.isSlab()) {
             for (const auto& sequence : scheduler.running()) {
                 if (sequence->phase != Phase::kFinished) continue;
-                waste.addLeft(*sequence, int64_t{cache.runBlocks()} * config.cache.block_size,
-                              cache.table(sequence->id).kv_len);
+                const BlockTable& table = cache.table(sequence->id);
+                waste.addLeft(*sequence, int64_t{table.run_blocks} * config.cache.block_size,
+                              table.kv_len);
             }
         }
         for (const auto& sequence : scheduler.releaseFinished()) {
@@ -281,7 +278,7 @@ struct Engine::Impl {
     void finishIfDone(Sequence& sequence) {
         if (ends(*sequence.request, sequence.tokens.back())) {
             finish(sequence, FinishReason::kEndOfText);
-        } else if (sequence.num_sampled >= maxTokens(*sequence.request)) {
+        } else if (sequence.num_sampled >= sequence.request->maxTokens()) {
             finish(sequence, FinishReason::kLength);
         }
     }
@@ -586,14 +583,14 @@ int64_t Engine::worstCaseBlocks(const EngineRequest& request, int block_size) {
     if (request.num_beams > 1) {
         return request.num_beams * blocksFor(finalLen(request), block_size);
     }
-    return samplesOfOnePrompt(request.promptLen(), maxTokens(request) - 1, request.num_samples,
+    return samplesOfOnePrompt(request.promptLen(), request.maxTokens() - 1, request.num_samples,
                               block_size)
         .blocks_held.value;
 }
 
 int64_t Engine::worstCaseBlocks(const EngineRequest& request, const CacheConfig& cache) {
     if (cache.layout == CacheLayout::kSlab) {
-        return int64_t{request.num_samples} * cache.runBlocks();
+        return int64_t{request.num_samples} * cache.runBlocks(request.longestLen());
     }
     const int64_t all = worstCaseBlocks(request, cache.block_size);
     if (!cache.freesLeftBlocks()) return all;
@@ -605,7 +602,7 @@ int64_t Engine::worstCaseBlocks(const EngineRequest& request, const CacheConfig&
 }
 
 int64_t Engine::fewestBlocks(const EngineRequest& request, const CacheConfig& cache) {
-    if (cache.layout == CacheLayout::kSlab) return cache.runBlocks();
+    if (cache.layout == CacheLayout::kSlab) return cache.runBlocks(request.longestLen());
     return std::max(1, request.num_beams) * cache.mostBlocks(finalLen(request));
 }
 
@@ -618,7 +615,7 @@ RequestId Engine::submit(EngineRequest request) {
     }
     if (request.num_samples < 1) refuse("at least one sample must be drawn; ask for 1 or more");
     if (request.num_beams < 1) refuse("at least one beam is needed; ask for 1 or more");
-    if (maxTokens(request) < 1) refuse("at least one token must be generated; ask for 1 or more");
+    if (request.maxTokens() < 1) refuse("at least one token must be generated; ask for 1 or more");
     if (request.num_beams > 1 && (request.num_samples > 1 || !request.forced.empty())) {
         refuse("beam search draws no samples and takes no given tokens; use one or the other");
     }
@@ -627,7 +624,7 @@ RequestId Engine::submit(EngineRequest request) {
     }
     checkSamplingParams(request.sampling);
     const int64_t prompt_len = request.promptLen();
-    const int64_t longest = prompt_len + maxTokens(request);
+    const int64_t longest = request.longestLen();
     if (longest > INT32_MAX)
         refuse("the request is longer than a position counts; ask for fewer tokens");
 
@@ -660,12 +657,12 @@ RequestId Engine::submit(EngineRequest request) {
                       formatCount(vocab_size - 1));
     }
     const int64_t needed = fewestBlocks(request, cache);
-    if (cache.layout == CacheLayout::kSlab && longest > cache.max_len) {
+    if (cache.layout == CacheLayout::kSlab && !cache.slab_per_request && longest > cache.max_len) {
         decision.reason = DecisionReason::kLongerThanRun;
         decision.blocks_needed = blocksFor(longest, cache.block_size);
-        decision.blocks_free = cache.runBlocks();
+        decision.blocks_free = cache.runBlocks(longest);
         refuseForGood("a prompt of " + formatCount(prompt_len) + " and " +
-                      formatCount(maxTokens(request)) + " tokens to generate make " +
+                      formatCount(request.maxTokens()) + " tokens to generate make " +
                       formatCount(longest) + ", a slab is cut for " + formatCount(cache.max_len) +
                       "; raise the maximum length or ask for fewer tokens");
     }
@@ -680,9 +677,9 @@ RequestId Engine::submit(EngineRequest request) {
     }
     impl_->timings.push_back(times);
     impl_->recorder.requestArrived(id, request.priority, times.prompt_len, request.num_samples,
-                                   maxTokens(request));
+                                   request.maxTokens());
     impl_->not_started[id] = {request.priority, times.prompt_len, request.num_samples,
-                              maxTokens(request)};
+                              request.maxTokens()};
     impl_->scheduler.enqueue(id, std::make_shared<const EngineRequest>(std::move(request)));
     return id;
 }

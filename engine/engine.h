@@ -40,6 +40,9 @@ struct EngineRequest {
     int64_t promptLen() const {
         return prompt.empty() ? any_prompt_len : static_cast<int64_t>(prompt.size());
     }
+    int maxTokens() const { return forced.empty() ? max_tokens : static_cast<int>(forced.size()); }
+    // Tokens of the longest text that it may become; the last one never gets K/V.
+    int64_t longestLen() const { return promptLen() + maxTokens(); }
 };
 
 // What a step does, for the caller's cost model.

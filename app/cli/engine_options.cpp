@@ -86,11 +86,18 @@ void ScheduleOptions::apply(EngineConfig& config) const {
         static_cast<int>(parseWhole("--host-blocks", host_blocks, 0, most_blocks, 0));
     cache.max_len = static_cast<int>(
         parseWhole("--max-len", max_len, 1, std::numeric_limits<int32_t>::max(), 0));
+    cache.slab_per_request = slab_length == "request";
     if (layout == "slab") {
         cache.layout = CacheLayout::kSlab;
-    } else if (max_len) {
+    } else if (max_len || slab_length) {
         throw EngineError(ErrorKind::kBadArgument,
-                          "--max-len is the length that slabs are cut for; add --layout slab");
+                          std::string(max_len ? "--max-len" : "--slab-length") +
+                              " is the length that slabs are cut for; add --layout slab");
+    }
+    if (cache.slab_per_request && max_len) {
+        throw EngineError(ErrorKind::kBadArgument,
+                          "--max-len is one length for all slabs; leave it out with --slab-length "
+                          "request");
     }
     if (preempt == "swap" && cache.num_host_blocks == 0) {
         throw EngineError(ErrorKind::kBadArgument,
@@ -121,6 +128,9 @@ void addScheduleOptions(CLI::App& app, ScheduleOptions& options) {
     app.add_option("--max-len", options.max_len,
                    "tokens that a slab is cut for (default: the longest request)")
         ->type_name("N");
+    addChoice(app, "--slab-length", &options.slab_length, {"max", "request"}, {},
+              "what a slab is cut for, default max: --max-len, one length for all; request: what "
+              "its own request may grow to");
     app.add_option("--host-blocks", options.host_blocks,
                    "blocks of the host pool for swapped-out sequences, default 0; stays empty with "
                    "--preempt recompute")

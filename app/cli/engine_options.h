@@ -25,7 +25,7 @@ struct EngineOptions {
 
 // How the pool is cut, and what becomes of sequences that find it empty.
 struct ScheduleOptions {
-    std::optional<std::string> layout, max_len, host_blocks, preempt;
+    std::optional<std::string> layout, max_len, slab_length, host_blocks, preempt;
 
     // Throws EngineError(kBadArgument). Slab with max_len 0: as long as the longest request.
     void apply(EngineConfig& config) const;

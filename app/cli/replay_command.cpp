@@ -354,6 +354,7 @@ void printReplayJson(const ReplayResult& result,
     }
     const StepTotals& steps = result.steps;
     const CacheConfig& cache = result.engine.cache;
+    const bool is_slab = cache.layout == CacheLayout::kSlab;
     const bool is_virtual = result.time == ReplayTime::kVirtual;
     printJson({
         {"requests", std::move(requests)},
@@ -391,7 +392,10 @@ void printReplayJson(const ReplayResult& result,
          {{"layout", cacheLayoutName(cache.layout)},
           {"blocks", cache.num_blocks},
           {"block_size", cache.block_size},
-          {"max_len", cache.layout == CacheLayout::kSlab ? Json(cache.max_len) : Json(nullptr)},
+          {"max_len", is_slab && !cache.slab_per_request ? Json(cache.max_len) : Json(nullptr)},
+          {"slab_length", !is_slab                 ? Json(nullptr)
+                          : cache.slab_per_request ? Json("request")
+                                                   : Json("max")},
           {"host_blocks", cache.num_host_blocks},
           {"kv_dtype", dataTypeName(cache.kv_dtype)},
           {"device_bytes", result.pool_bytes},
@@ -477,7 +481,9 @@ void printReplay(const ReplayResult& result, const ReplayOptions& options, int64
                 counted(cache.num_blocks, "block", "blocks").c_str(), cache.block_size,
                 formatBytes(result.pool_bytes).c_str());
     if (cache.layout == CacheLayout::kSlab) {
-        std::printf(", slabs for %s tokens", formatCount(cache.max_len).c_str());
+        std::printf(", slabs for %s", cache.slab_per_request
+                                          ? "what each request may grow to"
+                                          : (formatCount(cache.max_len) + " tokens").c_str());
     }
     std::printf("; at most %s in use\n", counted(result.blocks_peak, "block", "blocks").c_str());
     std::printf("time       %s from the first arrival to the last token",

@@ -29,6 +29,7 @@ struct BlockTable {
     int num_on_host = 0;  // valid entries of host_blocks
     int num_left = 0;     // leading entries that left the window: no block, no host block
     int kv_len = 0;       // tokens whose K/V are written
+    int run_blocks = 0;   // slab: length of its run, which a preempted sequence asks for again
     bool swapped_out = false;
 
     // Entries that name a block, here or on the host.

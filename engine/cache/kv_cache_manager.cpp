@@ -2,6 +2,7 @@
 #include "engine/cache/kv_cache_manager.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "engine/error.h"
@@ -22,7 +23,6 @@ CacheConfig pagedConfig(int num_blocks, int block_size) {
 
 KvCacheManager::KvCacheManager(const CacheConfig& config, TraceRecorder& recorder)
     : config_(config),
-      run_blocks_(config.layout == CacheLayout::kSlab ? config.runBlocks() : 0),
       pool_(config.num_blocks, config.block_size),
       host_(config.num_host_blocks),
       slabs_(config.layout == CacheLayout::kSlab ? config.num_blocks : 0),
@@ -49,25 +49,39 @@ void KvCacheManager::append(SequenceId sequence, BlockTable& table, BlockId bloc
     ++num_blocks_unshared_;
 }
 
-void KvCacheManager::takeRun(SequenceId sequence, BlockTable& table) {
-    const BlockId first = slabs_.firstFit(run_blocks_);
+BlockId KvCacheManager::takeRun(int64_t run_blocks) {
+    const auto count = static_cast<int>(std::min<int64_t>(run_blocks, INT32_MAX));
+    const BlockId first = slabs_.firstFit(count);
     if (!first.valid()) {
         throw EngineError(ErrorKind::kOutOfMemory,
-                          "no " + std::to_string(run_blocks_) +
+                          "no " + std::to_string(run_blocks) +
                               " free blocks lie side by side; give the pool more blocks");
     }
-    slabs_.take(first, run_blocks_);
-    for (int i = 0; i < run_blocks_; ++i) {
+    slabs_.take(first, count);
+    return first;
+}
+
+bool KvCacheManager::canTakeRunAfter(int64_t run_blocks,
+                                     const std::vector<SequenceId>& gone) const {
+    SlabAllocator slabs = slabs_;
+    for (const SequenceId sequence : gone) {
+        for (const BlockId block : table(sequence).blocks) slabs.free(block);
+    }
+    return slabs.longestRun() >= run_blocks;
+}
+
+void KvCacheManager::add(SequenceId sequence, int64_t run_blocks) {
+    const auto [entry, added] = tables_.try_emplace(sequence);
+    KVLAB_CHECK(added, "a sequence was added twice");
+    if (!isSlab()) return;
+    BlockTable& table = entry->second;
+    const BlockId first = takeRun(run_blocks);
+    table.run_blocks = static_cast<int>(run_blocks);
+    for (int i = 0; i < table.run_blocks; ++i) {
         const BlockId block(first.value + i);
         pool_.allocate(block);
         append(sequence, table, block);
     }
-}
-
-void KvCacheManager::add(SequenceId sequence) {
-    const auto [entry, added] = tables_.try_emplace(sequence);
-    KVLAB_CHECK(added, "a sequence was added twice");
-    if (isSlab()) takeRun(sequence, entry->second);
 }
 
 void KvCacheManager::fork(SequenceId parent,
@@ -296,17 +310,12 @@ void KvCacheManager::drop(SequenceId sequence) {
 }
 
 int64_t KvCacheManager::blocksToResume(SequenceId sequence) const {
-    return isSlab() ? run_blocks_ : table(sequence).num_on_host;
+    return isSlab() ? table(sequence).run_blocks : table(sequence).num_on_host;
 }
 
 void KvCacheManager::resume(SequenceId sequence, std::vector<BlockTransfer>& transfers) {
     BlockTable& table = tableOf(sequence);
-    BlockId run;
-    if (isSlab()) {
-        run = slabs_.firstFit(run_blocks_);
-        KVLAB_CHECK(run.valid(), "a sequence was resumed without a run for it");
-        slabs_.take(run, run_blocks_);
-    }
+    const BlockId run = isSlab() ? takeRun(table.run_blocks) : BlockId();
     for (size_t idx = static_cast<size_t>(table.num_left); idx < table.blocks.size(); ++idx) {
         if (table.blocks[idx].valid()) {
             // A running sequence kept it on the device, or it was an orphan.
@@ -343,7 +352,7 @@ void KvCacheManager::resume(SequenceId sequence, std::vector<BlockTransfer>& tra
     table.swapped_out = false;
     recorder_.sequenceResumed(sequence);
     if (isSlab()) {
-        for (int idx = static_cast<int>(table.blocks.size()); idx < run_blocks_; ++idx) {
+        for (int idx = static_cast<int>(table.blocks.size()); idx < table.run_blocks; ++idx) {
             const BlockId block(run.value + idx);
             pool_.allocate(block);
             append(sequence, table, block);

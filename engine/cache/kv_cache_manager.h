@@ -40,8 +40,8 @@ class KvCacheManager {
     KvCacheManager(const CacheConfig& config, TraceRecorder& recorder);
     KvCacheManager(int num_blocks, int block_size, TraceRecorder& recorder);  // paged, no host pool
 
-    // Paged: an empty table. Slab: a run of runBlocks() by first fit; throws kOutOfMemory.
-    void add(SequenceId sequence);
+    // Paged: an empty table. Slab: a run of so many blocks by first fit; throws kOutOfMemory.
+    void add(SequenceId sequence, int64_t run_blocks = 0);
     // Children take the parent's table: one reference more on each of its blocks. Paged only.
     void fork(SequenceId parent,
               const std::vector<SequenceId>& children,
@@ -70,7 +70,7 @@ class KvCacheManager {
     void swapOut(SequenceId sequence, std::vector<BlockTransfer>& transfers);
     // Preempts a running or swapped-out sequence for recompute: it keeps no block.
     void drop(SequenceId sequence);
-    // Free blocks that resume() takes; slab: the run, none after all when canTakeRun() says no.
+    // Free blocks that resume() takes; slab: its run, which must be there side by side.
     int64_t blocksToResume(SequenceId sequence) const;
     // A preempted sequence runs again: its blocks come back from the host, or a dropped one starts
     // with an empty table (slab: with a run).
@@ -80,9 +80,10 @@ class KvCacheManager {
     bool moveOrphans(int64_t count, std::vector<BlockTransfer>& transfers);
 
     bool isSlab() const { return config_.layout == CacheLayout::kSlab; }
-    int runBlocks() const { return run_blocks_; }
     const CacheConfig& config() const { return config_; }
-    bool canTakeRun() const { return slabs_.firstFit(run_blocks_).valid(); }
+    bool canTakeRun(int64_t run_blocks) const { return slabs_.longestRun() >= run_blocks; }
+    // Whether it could once these sequences had given way.
+    bool canTakeRunAfter(int64_t run_blocks, const std::vector<SequenceId>& gone) const;
 
     bool contains(SequenceId sequence) const { return tables_.count(sequence) != 0; }
     const BlockTable& table(SequenceId sequence) const;
@@ -104,11 +105,10 @@ class KvCacheManager {
     void releaseLeft(SequenceId sequence, BlockTable& table);
     void moveToHost(int block_idx, BlockId block, std::vector<BlockTransfer>& transfers);
     void append(SequenceId sequence, BlockTable& table, BlockId block);
-    void takeRun(SequenceId sequence, BlockTable& table);
+    BlockId takeRun(int64_t run_blocks);
     void forgetSwapped(SequenceId sequence);
 
     CacheConfig config_;
-    int run_blocks_;
     BlockPool pool_;
     HostPool host_;
     SlabAllocator slabs_;

@@ -134,8 +134,8 @@ Scheduler::Need Scheduler::needOf(const Sequence& head) const {
     Need need;
     need.free = cache_.pool().numFree() - promisedBlocks();
     if (cache_.isSlab()) {
-        need.blocks = cache_.runBlocks();
-        need.fits = cache_.canTakeRun();
+        need.blocks = cache_.config().runBlocks(head.request->longestLen());
+        need.fits = cache_.canTakeRun(need.blocks);
         need.reason = need.fits                 ? DecisionReason::kFits
                       : need.free < need.blocks ? DecisionReason::kNoFreeBlocks
                                                 : DecisionReason::kNoFreeRun;
@@ -156,7 +156,7 @@ Scheduler::Need Scheduler::needOf(const Sequence& head) const {
 }
 
 bool Scheduler::isHeldUpByRuns() const {
-    return cache_.isSlab() && !waiting_.empty() && !cache_.canTakeRun();
+    return cache_.isSlab() && !waiting_.empty() && !needOf(*waiting_.begin()->second).fits;
 }
 
 void Scheduler::tell(DecisionKind kind,
@@ -363,9 +363,11 @@ void Scheduler::makeRoomForPriority() {
     if (need.fits) return;
     int64_t held = need.free;
     bool others_stay = false;
+    std::vector<SequenceId> victims;
     for (const auto& sequence : running_) {
         if (givesWay(*sequence)) {
             held += cache_.table(sequence->id).numHeld();
+            victims.push_back(sequence->id);
         } else {
             others_stay |= sequence->request_id != head.request_id;
         }
@@ -373,6 +375,7 @@ void Scheduler::makeRoomForPriority() {
     // Nobody gives way in vain.
     const int64_t reserve = others_stay && !cache_.isSlab() ? watermark_ : 0;
     if (held < need.blocks + reserve) return;
+    if (cache_.isSlab() && !cache_.canTakeRunAfter(need.blocks, victims)) return;
     while (!need.fits) {
         const auto victim = std::find_if(running_.rbegin(), running_.rend(),
                                          [&](const auto& s) { return givesWay(*s); });
@@ -420,7 +423,7 @@ void Scheduler::start(StepPlan& plan, std::unique_ptr<Sequence> sequence, const 
         sequence->forked = sequence->sample_idx > 0;
         recorder_.sequenceStarted(sequence->id, sequence->request_id, sequence->sample_idx,
                                   sequence->tokens);
-        cache_.add(sequence->id);
+        cache_.add(sequence->id, need.blocks);
         plan.admitted.push_back(sequence.get());
     } else {
         tell(DecisionKind::kResumed, need.reason, *sequence, need.blocks, need.free, need.reserve);
@@ -584,7 +587,8 @@ std::vector<Sequence*> Scheduler::forkSamples(Sequence& parent,
         child->sample_idx = sample;
         child->num_steps_held = child->unused_slot_steps = 0;
         ++num_alive_[parent.request_id];
-        if (!cache_.canTakeRun()) {
+        const int64_t run_blocks = cache_.config().runBlocks(parent.request->longestLen());
+        if (!cache_.canTakeRun(run_blocks)) {
             child->tokens.clear();
             child->phase = Phase::kPrefill;
             child->told_waits = 0;
@@ -595,7 +599,7 @@ std::vector<Sequence*> Scheduler::forkSamples(Sequence& parent,
         }
         child->id = SequenceId(next_sequence_++);
         recorder_.sequenceStarted(child->id, child->request_id, sample, child->tokens);
-        cache_.add(child->id);
+        cache_.add(child->id, run_blocks);
         cache_.copyInto(parent.id, child->id, transfers);
         children.push_back(child.get());
         insertRunning(std::move(child));

@@ -33,8 +33,8 @@ void WasteAccount::addStep(const KvCacheManager& cache, const Scheduler& schedul
     for (const auto& sequence : scheduler.running()) {
         if (!holds(sequence)) continue;
         ++sequence->num_steps_held;
-        sequence->unused_slot_steps +=
-            cache.runBlocks() * block_size - cache.table(sequence->id).kv_len;
+        const BlockTable& table = cache.table(sequence->id);
+        sequence->unused_slot_steps += table.run_blocks * block_size - table.kv_len;
     }
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kSchemaVersion = 4;
+constexpr int kSchemaVersion = 5;
 // 1 knows neither queue nor host pool, 2 no blocks that leave a window; all else is the same.
 constexpr int kOldestVersion = 1;
 constexpr size_t kSealLength = 16;  // hexadecimal digits of each record's seal
@@ -520,6 +520,7 @@ json infoToJson(const RunInfo& info) {
                   {"num_host_blocks", info.cache.num_host_blocks},
                   {"layout", cacheLayoutName(info.cache.layout)},
                   {"max_len", info.cache.max_len},
+                  {"slab_per_request", info.cache.slab_per_request},
                   {"window", info.cache.window},
                   {"kv_dtype", dataTypeName(info.cache.kv_dtype)}}},
                 {"sampling",
@@ -581,6 +582,11 @@ RunInfo infoFromJson(const json& object, int64_t version) {
     }
     if (version >= 3) {
         info.cache.window = static_cast<int>(getInt(cache, "window", 0, INT32_MAX));
+    }
+    if (version >= 5) {
+        const json& per_request = field(cache, "slab_per_request");
+        if (!per_request.is_boolean()) refuse("field \"slab_per_request\" is not true or false");
+        info.cache.slab_per_request = per_request.get<bool>();
     }
     const std::string dtype_name = getString(cache, "kv_dtype");
     const auto dtype = dataTypeFromName(dtype_name);

@@ -242,6 +242,7 @@ void GenerateTest::layoutsPoolsAndPreemptionChangeNoToken() {
     for (const Variant& variant :
          {Variant{{"--layout", "slab"}, false, false},
           Variant{{"--layout", "slab", "--max-len", "100", "--blocks", "9"}, false, false},
+          Variant{{"--layout", "slab", "--slab-length", "request"}, false, false},
           Variant{{"--blocks", "5"}, true, false},
           Variant{{"--blocks", "6", "--preempt", "recompute", "--host-blocks", "9"}, true, false},
           Variant{{"--blocks", "6", "--host-blocks", "9"}, true, true}}) {
@@ -332,6 +333,7 @@ void GenerateTest::badCalls_data() {
                        {"--beam", not_whole + QStringList{"0", "1000"}},
                        {"--host-blocks", not_whole},
                        {"--max-len", {"100", "0", "x"}},
+                       {"--slab-length", {"max", "request", "x"}},
                        {"--preempt", {"swap", "never"}},
                        {"--policy", {"random"}},
                        {"--prefix-cache", {"on"}},
@@ -349,6 +351,8 @@ void GenerateTest::badCalls_data() {
         << QStringList{"--prompt", "x", "--samples", "4096", "--max-tokens", "1000000"};
     QTest::newRow("slab too short")
         << QStringList{"--prompt-tokens", "20", "--layout", "slab", "--max-len", "20"};
+    QTest::newRow("two lengths of a slab") << QStringList{
+        "--prompt", "x", "--layout", "slab", "--slab-length", "request", "--max-len", "100"};
     QTest::newRow("beams that are drawn")
         << QStringList{"--prompt", "x", "--beam", "2", "--samples", "2"};
     QTest::newRow("beams with a temperature")

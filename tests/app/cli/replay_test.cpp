@@ -269,6 +269,17 @@ void ReplayTest::layoutsByHand() {
     QCOMPARE(waste(slab, "reserved_for_later"), 60.0 / 640);
     QCOMPARE(waste(slab, "never_used"), 320.0 / 640);
     QCOMPARE(waste(slab, "used_of_held"), 260.0 / 640);
+    // Each of the 10 may grow to 9 tokens: 3 blocks, two runs, and 2 blocks too few for a third.
+    const QJsonObject fitted =
+        replay(call + QStringList{"--layout", "slab", "--slab-length", "request"}).json();
+    QCOMPARE(fitted["pool"].toObject()["slab_length"].toString(), QString("request"));
+    QVERIFY(fitted["pool"].toObject()["max_len"].isNull());
+    QCOMPARE(running(fitted, "mean"), 2.0);
+    QCOMPARE(waste(fitted, "used"), 260.0 / 640);
+    QCOMPARE(waste(fitted, "reserved_for_later"), 60.0 / 640);
+    QCOMPARE(waste(fitted, "never_used"), 160.0 / 640);
+    QCOMPARE(waste(fitted, "free"), 160.0 / 640);
+    QCOMPARE(waste(fitted, "external"), 16 * 8 / 640.0);
 }
 
 // The first request gives way to the second and is cancelled while it waits to come back.

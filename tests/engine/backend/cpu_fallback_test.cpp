@@ -199,8 +199,9 @@ Mix mixOf(uint64_t seed) {
     if (slab) {
         cache.layout = CacheLayout::kSlab;
         cache.max_len = 26;
+        cache.slab_per_request = below(2) == 0;
     }
-    int64_t least = slab ? cache.runBlocks() : 1;
+    int64_t least = 1;
     for (const EngineRequest& request : mix.requests) {
         least = std::max(least, Engine::fewestBlocks(request, cache));
     }

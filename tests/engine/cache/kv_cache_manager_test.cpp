@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/cache/kv_cache_manager.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -324,6 +325,125 @@ std::string playEpisode(uint64_t seed, int num_operations) {
     return "";
 }
 
+// Slabs of random lengths against an array that says who holds each block. "" or what differs.
+std::string playSlabEpisode(uint64_t seed, int num_operations) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+    CacheConfig config;
+    config.layout = CacheLayout::kSlab;
+    config.slab_per_request = true;
+    config.block_size = 1 + below(4);
+    config.num_blocks = 1 + below(40);
+    config.num_host_blocks = below(20);
+    TraceRecorder recorder;
+    KvCacheManager cache(config, recorder);
+    CacheState folded = initialState(config);
+    constexpr int kFree = -1;
+    std::vector<int> holder(static_cast<size_t>(config.num_blocks), kFree);
+    struct Slab {
+        int run_blocks, first, num_tokens;
+        bool runs;
+    };
+    std::map<int, Slab> slabs;
+    // First block of the lowest run of free ones that is long enough; kFree: none.
+    const auto lowestRun = [&](const std::vector<int>& held, int count) {
+        for (int first = 0; first + count <= config.num_blocks; ++first) {
+            const auto begin = held.begin() + first;
+            if (std::all_of(begin, begin + count, [](int who) { return who == kFree; })) {
+                return first;
+            }
+        }
+        return kFree;
+    };
+    const auto mark = [&](int first, int count, int who) {
+        std::fill_n(holder.begin() + first, count, who);
+    };
+    int next_sequence = 0;
+    for (int operation = 0; operation < num_operations; ++operation) {
+        std::vector<BlockTransfer> transfers;
+        const int kind = slabs.empty() ? 0 : below(6);
+        if (kind == 0) {
+            const int count = 1 + below(config.num_blocks);
+            const int first = lowestRun(holder, count);
+            if (cache.canTakeRun(count) != (first != kFree)) return "another run fits";
+            std::vector<SequenceId> gone;
+            std::vector<int> then = holder;
+            for (const auto& [id, slab] : slabs) {
+                if (!slab.runs || below(2) == 0) continue;
+                gone.push_back(SequenceId(id));
+                std::replace(then.begin(), then.end(), id, kFree);
+            }
+            if (cache.canTakeRunAfter(count, gone) != (lowestRun(then, count) != kFree)) {
+                return "another run would fit";
+            }
+            if (first == kFree) continue;
+            const SequenceId id(next_sequence);
+            recorder.sequenceStarted(id, RequestId(next_sequence), 0,
+                                     std::vector<TokenId>(2000, TokenId(1)));
+            cache.add(id, count);
+            mark(first, count, next_sequence);
+            slabs[next_sequence++] = {count, first, 0, true};
+        } else {
+            auto at = slabs.begin();
+            std::advance(at, below(static_cast<int>(slabs.size())));
+            const SequenceId id(at->first);
+            Slab& slab = at->second;
+            const int num_written = (slab.num_tokens + config.block_size - 1) / config.block_size;
+            if (kind == 1) {
+                if (slab.runs) mark(slab.first, slab.run_blocks, kFree);
+                cache.release(id);
+                recorder.sequenceRemoved(id);
+                slabs.erase(at);
+            } else if (!slab.runs) {
+                const int first = lowestRun(holder, slab.run_blocks);
+                if (cache.blocksToResume(id) != slab.run_blocks) return "it wants another run";
+                if (first == kFree) continue;
+                cache.resume(id, transfers);
+                mark(first, slab.run_blocks, id.value);
+                slab.first = first;
+                slab.runs = true;
+                if (static_cast<int>(transfers.size()) != num_written) return "blocks stay away";
+            } else if (kind == 2 && cache.blocksToSwapOut(id) <= cache.hostPool().numFree()) {
+                cache.swapOut(id, transfers);
+                if (static_cast<int>(transfers.size()) != num_written) return "blocks stay here";
+                mark(slab.first, slab.run_blocks, kFree);
+                slab.runs = false;
+            } else if (kind == 3) {
+                cache.drop(id);
+                mark(slab.first, slab.run_blocks, kFree);
+                slab.runs = false;
+                slab.num_tokens = 0;
+            } else {
+                const int room = slab.run_blocks * config.block_size - slab.num_tokens;
+                if (room == 0) continue;
+                const int count = 1 + below(std::min(room, 9));
+                cache.prepareAppend(id, count, transfers);
+                cache.commitAppend(id, count);
+                slab.num_tokens += count;
+                if (!transfers.empty()) return "a slab was copied";
+            }
+        }
+        const std::shared_ptr<const StepTrace> step = recorder.seal(StepStats{});
+        for (const Event& event : step->events) apply(folded, event);
+        const std::string broken = checkInvariants(folded);
+        if (!broken.empty()) return broken;
+        for (int i = 0; i < config.num_blocks; ++i) {
+            const bool is_free = holder[static_cast<size_t>(i)] == kFree;
+            if ((cache.pool().refCount(BlockId(i)) == 0) != is_free) return "another block is free";
+        }
+        for (const auto& [id, slab] : slabs) {
+            const BlockTable& table = cache.table(SequenceId(id));
+            if (table.kv_len != slab.num_tokens) return "another number of tokens";
+            for (int i = 0; slab.runs && i < slab.run_blocks; ++i) {
+                if (table.blocks[static_cast<size_t>(i)] != BlockId(slab.first + i)) {
+                    return "a slab lies elsewhere, or in pieces";
+                }
+            }
+        }
+    }
+    return "";
+}
+
 }  // namespace
 
 class KvCacheManagerTest : public QObject {
@@ -437,6 +557,16 @@ class KvCacheManagerTest : public QObject {
         cache.add(SequenceId(0));
         QVERIFY_THROWS_EXCEPTION(EngineError, cache.add(SequenceId(0)));
         QVERIFY_THROWS_EXCEPTION(EngineError, cache.commitAppend(SequenceId(0), 1));
+    }
+
+    void slabsMatchAnArrayOfHolders() {
+        for (uint64_t episode = 0; episode < 400; ++episode) {
+            const std::string wrong = playSlabEpisode(episode, 100);
+            QVERIFY2(
+                wrong.empty(),
+                qPrintable(
+                    QString("episode %1: %2").arg(episode).arg(QString::fromStdString(wrong))));
+        }
     }
 
     // A million operations against the naive model; fold, counts and account after each. KVLAB_SOAK

@@ -71,6 +71,7 @@ class AccountingTest : public QObject {
             if (below(3) == 0) {
                 config.cache.layout = CacheLayout::kSlab;
                 config.cache.max_len = 36;
+                config.cache.slab_per_request = below(2) == 0;
             }
             Engine real(model, nullptr, config);
             Engine accounts(model->config, config, AccountingOptions{});
@@ -168,6 +169,33 @@ class AccountingTest : public QObject {
         engine.step();  // they left, the third runs: free blocks are just free
         QCOMPARE(engine.waste().external_slots, int64_t{4});
         QCOMPARE(engine.waste().free_slots, int64_t{2 + 2 + 6});
+    }
+
+    // Slabs cut for their requests: 4, 5 and 4 of 13 blocks. The outer two leave, and 8 free blocks
+    // in two pieces are useless to one that needs 6.
+    void externalWasteIsAlsoWhatLiesApart() {
+        EngineConfig config = configOf(13, 1);
+        config.cache.layout = CacheLayout::kSlab;
+        config.cache.slab_per_request = true;
+        Engine engine(llama70b(), config, AccountingOptions{});
+        engine.submit(requestOf(3, 1, 1));
+        engine.submit(requestOf(1, 1, 4));
+        engine.submit(requestOf(3, 1, 1));
+        engine.submit(requestOf(5, 1, 1));
+        engine.step();
+        QCOMPARE(engine.waste().external_slots, int64_t{0});
+        while (engine.step()) {
+        }
+        engine.releaseFinished();
+        const WasteAccount& waste = engine.waste();
+        QCOMPARE(waste.num_steps, int64_t{5});
+        QCOMPARE(waste.external_slots, int64_t{3 * 8});
+        QCOMPARE(waste.free_slots, int64_t{3 * 8 + 7});
+        // Each holds one token less than its run at its end: the last one never gets K/V.
+        QCOMPARE(waste.never_used_slots, int64_t{1 + 1 + 4 + 1});
+        QCOMPARE(
+            waste.used_slots + waste.reserved_slots + waste.never_used_slots + waste.free_slots,
+            waste.pool_slots);
     }
 
     // Two samples share a prompt of 8: the second one's reads of it are reads again.

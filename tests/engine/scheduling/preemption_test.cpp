@@ -184,7 +184,7 @@ Outcome alone(const Mix& mix, int request) {
         single.config.cache.max_len =
             static_cast<int>(single.requests[0].prompt.size()) + single.requests[0].max_tokens;
         single.config.cache.num_blocks =
-            single.config.cache.runBlocks() * single.requests[0].num_samples;
+            static_cast<int>(Engine::worstCaseBlocks(single.requests[0], single.config.cache));
     }
     Played played = play(single);
     if (!played.wrong.empty()) throw std::runtime_error("alone: " + played.wrong);
@@ -265,7 +265,7 @@ Mix mixOf(std::shared_ptr<const ModelWeights> model, uint64_t seed, const Limits
     if (slab) {
         cache.layout = CacheLayout::kSlab;
         cache.max_len = limits.longest_prompt + limits.longest_text + below(8);
-        least = cache.runBlocks();
+        cache.slab_per_request = below(2) == 0;
     }
     for (const EngineRequest& request : mix.requests) {
         least = std::max(least, Engine::fewestBlocks(request, cache));

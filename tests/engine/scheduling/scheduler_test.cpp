@@ -73,7 +73,11 @@ class Referee {
         const auto up = [&](int64_t tokens) {
             return (tokens + cache.block_size - 1) / cache.block_size;
         };
-        if (cache.layout == CacheLayout::kSlab) return up(cache.max_len);
+        if (cache.layout == CacheLayout::kSlab) {
+            return up(cache.slab_per_request
+                          ? static_cast<int64_t>(request.prompt.size()) + request.max_tokens
+                          : cache.max_len);
+        }
         const int64_t all =
             up(static_cast<int64_t>(request.prompt.size()) + request.max_tokens - 1);
         return window_ > 0 ? std::min(all, up(std::max(window_, 2) - 1) + 1) : all;
@@ -302,6 +306,15 @@ class Referee {
         return "";
     }
 
+    int64_t longestFreeRun() const {
+        int64_t longest = 0, length = 0;
+        for (const BlockState& block : state_.blocks) {
+            length = block.ref_count == 0 ? length + 1 : 0;
+            longest = std::max(longest, length);
+        }
+        return longest;
+    }
+
     std::string judgeEntry(const Event& event, size_t i) const {
         if (const auto* started = std::get_if<SequenceStarted>(&event)) {
             // Further samples split off; they do not stand in line.
@@ -339,9 +352,19 @@ class Referee {
                 made->blocks_needed[i] <= made->blocks_free[i] - made->watermark[i]) {
                 return "a request waits though there are blocks";
             }
+            if (made->kind[i] == DecisionKind::kWaiting &&
+                made->reason[i] == DecisionReason::kNoFreeRun &&
+                (made->blocks_needed[i] > free || longestFreeRun() >= made->blocks_needed[i])) {
+                return "a request waits for a run though there is one, or too few blocks";
+            }
             if (made->kind[i] == DecisionKind::kAdmitted &&
                 made->blocks_needed[i] > made->blocks_free[i] - made->watermark[i]) {
                 return "a request was admitted without blocks";
+            }
+            if (made->kind[i] == DecisionKind::kAdmitted &&
+                config_.cache.layout == CacheLayout::kSlab &&
+                made->blocks_needed[i] > longestFreeRun()) {
+                return "a request was admitted without a run";
             }
             if (made->kind[i] == DecisionKind::kDropped &&
                 made->blocks_needed[i] <= made->blocks_free[i]) {
@@ -372,6 +395,7 @@ std::string playEpisode(uint64_t seed, int length, int64_t& num_operations) {
         config.cache.layout = CacheLayout::kSlab;
         config.cache.max_len =
             1 + below(std::min(40, config.cache.num_blocks * config.cache.block_size));
+        config.cache.slab_per_request = below(2) == 0;
     }
     config.preempt = below(2) == 0 ? PreemptionKind::kSwap : PreemptionKind::kRecompute;
     config.token_budget = 1 + below(below(2) == 0 ? 6 : 60);
@@ -392,7 +416,7 @@ std::string playEpisode(uint64_t seed, int length, int64_t& num_operations) {
             EngineRequest request = requestOf(1 + below(30), 1 + below(12), below(3));
             request.num_samples = below(4) == 0 ? 1 + below(4) : 1;
             const bool too_long =
-                config.cache.layout == CacheLayout::kSlab &&
+                config.cache.layout == CacheLayout::kSlab && !config.cache.slab_per_request &&
                 static_cast<int>(request.prompt.size()) + request.max_tokens > config.cache.max_len;
             if (too_long) continue;  // its refusal has its own test
             referee.submitted(request);
@@ -555,6 +579,51 @@ class SchedulerTest : public QObject {
             QVERIFY(told.size() >= 2);
             QVERIFY(told[0].kind == DecisionKind::kPreempted && told[0].request == 0);
             QVERIFY(told[1].kind == DecisionKind::kAdmitted && told[1].request == 1);
+        }
+    }
+
+    // Blocks 0 … 3, 4 … 8 and 9 … 12; the outer two leave first.
+    void freeBlocksThatLieApartAreNoRun() {
+        EngineConfig config = configOf(13, 1);
+        config.cache.layout = CacheLayout::kSlab;
+        config.cache.slab_per_request = true;
+        Engine engine(modelOf(), config, AccountingOptions{});
+        engine.submit(requestOf(3, 1));
+        engine.submit(requestOf(1, 4));
+        engine.submit(requestOf(3, 1));
+        engine.step();
+        engine.submit(requestOf(5, 1));
+        const auto told = toldIn(*engine.step());
+        const Told waits{DecisionKind::kWaiting, DecisionReason::kNoFreeRun, 3, 6, 8};
+        QVERIFY(told.size() == 1 && told[0] == waits);
+        while (engine.step()) {
+        }
+        QVERIFY(engine.timings()[3].finish == FinishReason::kLength);
+        try {
+            engine.submit(requestOf(12, 2));
+            QFAIL("it should have been refused");
+        } catch (const EngineError& error) {
+            QVERIFY(QString(error.what()).contains("needs 14 blocks of 1 tokens, the pool has 13"));
+        }
+    }
+
+    // Three runs of 12 fill the pool; a request that goes before them needs 13 blocks. The last two
+    // give way, unless the one in the middle stays: then the other two would in vain.
+    void priorityTakesRunsOnlyWhereTheyJoin() {
+        for (const bool helps : {true, false}) {
+            EngineConfig config = configOf(36, 1);
+            config.cache.layout = CacheLayout::kSlab;
+            config.cache.slab_per_request = true;
+            Engine engine(modelOf(), config, AccountingOptions{});
+            for (const int priority : {0, helps ? 0 : 9, 0}) {
+                engine.submit(requestOf(2, 10, priority));
+                engine.step();
+            }
+            engine.submit(requestOf(3, 10, 5));
+            const auto told = toldIn(*engine.step());
+            int preempted = 0;
+            for (const Told& each : told) preempted += each.kind == DecisionKind::kPreempted;
+            QCOMPARE(preempted, helps ? 2 : 0);
         }
     }
 

@@ -237,10 +237,11 @@ class TraceIoTest : public QObject {
     void olderVersionsStillOpenAndLaterOnesAreRefused() {
         const QList<QByteArray> records = recordsOf(readAll(path_));
         const QString path = folder_.filePath("version.trace");
-        for (const int version : {1, 2, 3, 5}) {
+        for (const int version : {1, 2, 3, 4, 6}) {
             QList<QByteArray> lines = records;
-            lines[0].replace("\"kvlab_trace\":4", "\"kvlab_trace\":" + QByteArray::number(version));
+            lines[0].replace("\"kvlab_trace\":5", "\"kvlab_trace\":" + QByteArray::number(version));
             QVERIFY(lines[0] != records[0]);
+            if (version < 5) lines[0].replace("\"slab_per_request\"", "\"v\"");
             if (version < 4) {
                 for (QByteArray& line : lines) line.replace("\"tokens_free\"", "\"w\"");
             }
@@ -252,7 +253,7 @@ class TraceIoTest : public QObject {
                 }
             }
             writeAll(path, sealed(lines));
-            if (version == 5) {
+            if (version == 6) {
                 QVERIFY_THROWS_EXCEPTION(EngineError, loadTrace(path.toStdString()));
                 continue;
             }

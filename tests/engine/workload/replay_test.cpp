@@ -299,6 +299,7 @@ class ReplayTest : public QObject {
             if (round % 4 == 2) {
                 options.engine.cache.layout = CacheLayout::kSlab;
                 options.engine.cache.max_len = 44;
+                options.engine.cache.slab_per_request = round % 8 == 2;
             }
             const ReplayResult result = replay(trace, model, options);
             for (size_t i = 0; i < trace.size(); ++i) {
