@@ -185,6 +185,7 @@ struct Selfcheck {
     SteadyClock clock;
     SelfcheckRow row;
     double row_start_ms = 0;
+    int64_t num_swap_cases = 0;
 
     Selfcheck(Backend& given, const SelfcheckOptions& wanted)
         : backend(given), options(wanted), random(wanted.seed) {
@@ -826,6 +827,107 @@ struct Selfcheck {
         }
     }
 
+    // Between the pool and the host pool, where those are two memories.
+    void checkSwaps() {
+        if (!backend.hasOwnMemory()) return;
+        for (const DataType dtype : kKvDataTypes) {
+            begin("swap", dataTypeName(dtype), 0);
+            for (const int head_dim : {8, 9, 20, 64, 128}) {
+                const int block_size = random.coin() ? 16 : random.whole(1, 9);
+                const int num_kv_heads = head_dim == 9 ? 1 : random.whole(1, 4);
+                check(shapeText("heads of ", head_dim, ", blocks of ", block_size), [&] {
+                    return swapError(poolView(dtype, 3, 11, block_size, num_kv_heads, head_dim));
+                });
+            }
+            end();
+        }
+    }
+
+    // The first num_slots slots of block `from` of one pool, all layers' K and V.
+    static void copySlots(const PagedKvView& source,
+                          int32_t from,
+                          const PagedKvView& target,
+                          int32_t to,
+                          int32_t num_slots) {
+        const int64_t row_bytes = int64_t{source.head_dim} * dataTypeBytes(source.dtype);
+        for (int layer = 0; layer < source.num_layers; ++layer) {
+            for (const int part : {PagedKvView::kKey, PagedKvView::kValue}) {
+                for (int s = 0; s < num_slots; ++s) {
+                    for (int h = 0; h < source.num_kv_heads; ++h) {
+                        const auto rowOf = [&](const PagedKvView& kv, int32_t block) {
+                            return kv.rowIndex(layer, part, int64_t{block} * kv.block_size + s, h);
+                        };
+                        const int64_t at = rowOf(source, from);
+                        const int64_t there = rowOf(target, to);
+                        std::memcpy(target.data + there * row_bytes, source.data + at * row_bytes,
+                                    static_cast<size_t>(row_bytes));
+                        if (source.dtype != DataType::kInt8) continue;
+                        target.scales()[there] = source.scales()[at];
+                    }
+                }
+            }
+        }
+    }
+
+    // Blocks go out and others come in, some of them a run in both pools; then rows read what came
+    // in, which they must wait for.
+    double swapError(PagedKvView kv) {
+        PagedKvView host = kv;
+        host.num_blocks = 7;
+        const Place pool(backend, randomBytes(kv.numBytes()));
+        const std::vector<std::byte> host_before = randomBytes(host.numBytes());
+        const Backend::Memory host_memory = backend.allocateHost(host.numBytes(), "selfcheck");
+        std::memcpy(host_memory.get(), host_before.data(), host_before.size());
+        kv.data = pool.data();
+        host.data = host_memory.get();
+
+        const std::vector<int32_t> blocks = random.shuffled(kv.num_blocks);
+        const std::vector<int32_t> hosts = random.shuffled(host.num_blocks);
+        const auto some = [&] { return random.whole(1, kv.block_size); };
+        std::vector<BlockSwap> out = {{blocks[0], hosts[0], some()}, {blocks[1], hosts[1], some()}};
+        std::vector<BlockSwap> in = {{blocks[2], hosts[2], some()}, {blocks[0], hosts[3], some()}};
+        if (random.coin()) {
+            // Whole blocks side by side in both pools, the last one partly filled.
+            out = {{3, 2, kv.block_size}, {4, 3, kv.block_size}, {5, 4, some()}};
+            in = {{8, 2, kv.block_size}, {9, 3, kv.block_size}, {10, 4, some()}};
+        }
+        const int32_t read = in.back().device_block;
+        const int32_t read_slots = in.back().num_slots;
+        const int32_t written = in.size() == 3 ? 0 : blocks[3];
+        const Input source_there(backend, std::vector<int32_t>{read}),
+            target_there(backend, std::vector<int32_t>{written}),
+            slots_there(backend, std::vector<int32_t>{read_slots});
+        CopyBlocksParams p;
+        p.source = source_there.ints();
+        p.target = target_there.ints();
+        p.num_slots = slots_there.ints();
+        p.num_pairs = 1;
+        p.kv = kv;
+        backend.beginStep();
+        backend.swapOut(out, kv, host);
+        backend.swapIn(in, kv, host);
+        const int64_t key[] = {++num_swap_cases, -1};  // not repeated: the addresses are not
+        backend.runRepeatable(key, [&] { backend.ops().copy_blocks(p, backend.context()); });
+        backend.endStep();
+
+        std::vector<std::byte> expected = pool.given();
+        std::vector<std::byte> host_expected = host_before;
+        PagedKvView kv_then = kv;
+        PagedKvView host_then = host;
+        kv_then.data = expected.data();
+        host_then.data = host_expected.data();
+        for (const BlockSwap& swap : out) {
+            copySlots(kv_then, swap.device_block, host_then, swap.host_block, swap.num_slots);
+        }
+        for (const BlockSwap& swap : in) {
+            copySlots(host_then, swap.host_block, kv_then, swap.device_block, swap.num_slots);
+        }
+        copySlots(kv_then, read, kv_then, written, read_slots);
+        const bool same_host =
+            std::memcmp(host_memory.get(), host_expected.data(), host_expected.size()) == 0;
+        return same_host && pool.now() == expected ? 0 : kNoNumber;
+    }
+
     double copyBlocksError(PagedKvView kv) {
         const Place pool(backend, randomBytes(kv.numBytes()));
         const int num_pairs = random.whole(1, 4);
@@ -847,29 +949,9 @@ struct Selfcheck {
         run(backend.ops().copy_blocks, p);
 
         std::vector<std::byte> expected = pool.given();
-        const int64_t row_bytes = int64_t{kv.head_dim} * dataTypeBytes(kv.dtype);
-        const int64_t scales = kv.numBytes() - kv.numRows() * 4;
-        for (int i = 0; i < num_pairs; ++i) {
-            for (int layer = 0; layer < kv.num_layers; ++layer) {
-                for (const int part : {PagedKvView::kKey, PagedKvView::kValue}) {
-                    for (int s = 0; s < num_slots[static_cast<size_t>(i)]; ++s) {
-                        for (int h = 0; h < kv.num_kv_heads; ++h) {
-                            const auto rowOf = [&](int32_t block) {
-                                return kv.rowIndex(layer, part, int64_t{block} * kv.block_size + s,
-                                                   h);
-                            };
-                            const int64_t from = rowOf(source[static_cast<size_t>(i)]);
-                            const int64_t to = rowOf(target[static_cast<size_t>(i)]);
-                            std::memcpy(expected.data() + to * row_bytes,
-                                        pool.given().data() + from * row_bytes,
-                                        static_cast<size_t>(row_bytes));
-                            if (kv.dtype != DataType::kInt8) continue;
-                            std::memcpy(expected.data() + scales + to * 4,
-                                        pool.given().data() + scales + from * 4, 4);
-                        }
-                    }
-                }
-            }
+        kv.data = expected.data();
+        for (size_t i = 0; i < source.size(); ++i) {  // no block is a source and a target
+            copySlots(kv, source[i], kv, target[i], num_slots[i]);
         }
         return pool.now() == expected ? 0 : kNoNumber;
     }
@@ -1472,6 +1554,7 @@ SelfcheckReport selfcheck(Backend& backend, const SelfcheckOptions& options) {
     check.checkSiluMul();
     check.checkKvCacheWrite();
     check.checkCopyBlocks();
+    check.checkSwaps();
     check.checkPagedAttention();
     check.checkAttentionMass();
     check.checkContiguousAttention();

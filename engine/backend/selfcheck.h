@@ -55,11 +55,12 @@ struct SelfcheckOptions {
 //
 // Measures: max |a - b| / max |b| of an operation (a matrix product: also over the root of its
 // summed squares, as a short row may cancel); K/V writes: the rounding of one value, as a share of
-// its row's largest; copies: 0 or infinite. Of a decode, `decode`: one row of logits, against the
-// reference over K and V as the backend has stored them, and infinite where the arg max differs
-// though the reference's two best are further apart than twice the tolerance; `decode_kv`: how far
-// what is stored lies outside half a step of its type from the reference's own K and V, as a share
-// of the row's largest, and infinite where a row was written that no token has.
+// its row's largest; copies and, where the host pool is a memory of its own, swaps: 0 or infinite.
+// Of a decode, `decode`: one row of logits, against the reference over K and V as the backend has
+// stored them, and infinite where the arg max differs though the reference's two best are further
+// apart than twice the tolerance; `decode_kv`: how far what is stored lies outside half a step of
+// its type from the reference's own K and V, as a share of the row's largest, and infinite where a
+// row was written that no token has.
 //
 // Through simt a last row of the operations, `kernels`, names a kernel of the program (with its
 // template arguments) that none of the cases has launched: infinite then.

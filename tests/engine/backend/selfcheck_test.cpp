@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <span>
 
 #include <QFile>
 #include <QTest>
@@ -30,6 +32,77 @@ class WrongBackend : public HostBackend {
 
   private:
     ThreadPool threads_;
+};
+
+// The CPU's operations, and a host pool apart, between which swaps go as naively as they can be
+// written; or with a fault.
+class SwappingBackend : public HostBackend {
+  public:
+    enum Fault { kNone, kOneSlotMore, kScalesStay, kOnlyKeys, kNextBlock, kTooLate };
+
+    explicit SwappingBackend(Fault fault)
+        : HostBackend("swapping", makeCpuBackend(1)->ops()), fault_(fault), threads_(1) {
+        context_.threads = &threads_;
+    }
+    bool hasOwnMemory() const override { return true; }
+    void swapOut(std::span<const BlockSwap> swaps,
+                 const PagedKvView& device,
+                 const PagedKvView& host) override {
+        for (const BlockSwap& swap : swaps) {
+            move(device, swap.device_block, host, swap.host_block, swap.num_slots);
+        }
+    }
+    void swapIn(std::span<const BlockSwap> swaps,
+                const PagedKvView& device,
+                const PagedKvView& host) override {
+        const auto work = [this, device, host,
+                           all = std::vector<BlockSwap>(swaps.begin(), swaps.end())] {
+            for (const BlockSwap& swap : all) {
+                move(host, swap.host_block, device, swap.device_block, swap.num_slots);
+            }
+        };
+        if (fault_ == kTooLate) {
+            late_ = work;
+        } else {
+            work();
+        }
+    }
+    void endStep() override {
+        if (late_) late_();
+        late_ = nullptr;
+    }
+
+  private:
+    void move(const PagedKvView& source,
+              int32_t from,
+              const PagedKvView& target,
+              int32_t to,
+              int32_t num_slots) const {
+        if (fault_ == kOneSlotMore && num_slots < source.block_size) ++num_slots;
+        if (fault_ == kNextBlock && to > 0) --to;
+        const auto bytes = static_cast<size_t>(source.head_dim * dataTypeBytes(source.dtype));
+        for (int64_t row = 0; row < source.numRows(); ++row) {
+            // [layer][K or V][block][slot][head]
+            const int64_t head = row % source.num_kv_heads;
+            const int64_t slot = row / source.num_kv_heads % source.block_size;
+            const int64_t slots_before = row / source.num_kv_heads / source.block_size;
+            const int64_t plane = slots_before / source.num_blocks;
+            if (slots_before % source.num_blocks != from || slot >= num_slots) continue;
+            if (fault_ == kOnlyKeys && plane % 2 == 1) continue;
+            const int64_t there = ((plane * target.num_blocks + to) * target.block_size + slot) *
+                                      target.num_kv_heads +
+                                  head;
+            std::memcpy(target.data + there * static_cast<int64_t>(bytes),
+                        source.data + row * static_cast<int64_t>(bytes), bytes);
+            if (source.dtype == DataType::kInt8 && fault_ != kScalesStay) {
+                target.scales()[there] = source.scales()[row];
+            }
+        }
+    }
+
+    Fault fault_;
+    ThreadPool threads_;
+    std::function<void()> late_;
 };
 
 Ops cpuOps() { return makeCpuBackend(1)->ops(); }
@@ -204,6 +277,35 @@ class SelfcheckTest : public QObject {
             }
             QVERIFY2(row.passed(), (row.operation + " " + row.worst_case).c_str());
         }
+    }
+
+    void swapsAreCheckedWhereThereAreTwoMemories_data() {
+        QTest::addColumn<int>("fault");
+        QTest::newRow("none") << int{SwappingBackend::kNone};
+        QTest::newRow("a slot too many") << int{SwappingBackend::kOneSlotMore};
+        QTest::newRow("scales left behind") << int{SwappingBackend::kScalesStay};
+        QTest::newRow("V left behind") << int{SwappingBackend::kOnlyKeys};
+        QTest::newRow("another block") << int{SwappingBackend::kNextBlock};
+        QTest::newRow("rows that do not wait") << int{SwappingBackend::kTooLate};
+    }
+
+    void swapsAreCheckedWhereThereAreTwoMemories() {
+        QFETCH(int, fault);
+        SwappingBackend backend(static_cast<SwappingBackend::Fault>(fault));
+        SelfcheckOptions options;
+        options.seed = 3;
+        options.operations_only = true;
+        const SelfcheckReport report = selfcheck(backend, options);
+        int num_swap_rows = 0;
+        for (const SelfcheckRow& row : report.rows) {
+            const bool is_swap = row.operation == "swap";
+            num_swap_rows += is_swap;
+            const bool is_wrong = is_swap && fault != SwappingBackend::kNone &&
+                                  (fault != SwappingBackend::kScalesStay || row.variant == "int8");
+            QVERIFY2(row.passed() != is_wrong,
+                     (row.operation + " " + row.variant + ": " + row.worst_case).c_str());
+        }
+        QCOMPARE(num_swap_rows, 4);
     }
 
     // With the seeds given here K or V of the engine lie beside the edge between two of int8's
