@@ -173,7 +173,14 @@ class CudaBackend : public Backend {
             work();
             return;
         }
-        if (found->second.graph == nullptr) found->second.graph = record(work);
+        if (found->second.graph == nullptr && has_room_for_graphs_) {
+            found->second.graph = record(work);
+            has_room_for_graphs_ = found->second.graph != nullptr;
+        }
+        if (found->second.graph == nullptr) {
+            work();
+            return;
+        }
         call(table_.launch_graph, found->second.graph, context_.stream);
     }
 
@@ -360,6 +367,8 @@ class CudaBackend : public Backend {
         call(table_.wait_event, copies_done_, context_.stream);
     }
 
+    // Null where the GPU has no memory for one more graph: nothing of `work` has run then, and a
+    // plain step needs none.
     void* record(const std::function<void()>& work) {
         void* graph = nullptr;
         call(table_.begin_capture, context_.stream);
@@ -373,7 +382,10 @@ class CudaBackend : public Backend {
             }
             throw;
         }
-        call(table_.end_capture, context_.stream, &graph);
+        CudaFailure failure{};
+        const int32_t code = table_.end_capture(context_.stream, &graph, &failure);
+        if (code == kCudaOutOfMemory) return nullptr;
+        if (code != kCudaOk) fail(code, failure);
         return graph;
     }
 
@@ -413,6 +425,7 @@ class CudaBackend : public Backend {
     int64_t results_size_ = 0;
     std::map<std::vector<int64_t>, RecordedStep> graphs_;
     int64_t num_repeatable_ = 0;
+    bool has_room_for_graphs_ = true;  // until one did not fit
 };
 
 }  // namespace

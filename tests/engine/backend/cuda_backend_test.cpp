@@ -127,6 +127,16 @@ class CudaBackendTest : public QObject {
                     [] { decode(*makeCudaBackend({.graphs = true}), 12); });
     }
 
+    // Memory for a graph is asked for once; steps go on without, and give the same.
+    void aGpuWithoutRoomForGraphsRunsPlainly() {
+        const auto plain = decode(*makeCudaBackend({.graphs = false}), 12);
+        const int before = numCalled();
+        const Environment fail(kFail, "end_capture:1");
+        const auto without = decode(*makeCudaBackend({}), 12);
+        QCOMPARE(numCalled() - before, 1);
+        QVERIFY(without == plain);
+    }
+
     // One shape more than are kept costs the one that was longest unused, and no other.
     void theShapeLongestUnusedIsForgotten() {
         const std::unique_ptr<Backend> backend = makeCudaBackend({.max_graphs = 2});
