@@ -223,6 +223,12 @@ void addBenchCommand(CLI::App& app) {
         } else if (options->engine.backend == "cuda") {
             const Json report = runCudaBench(options->names, options->quick, options->json);
             if (options->json) printJson(report);
+            for (const Json& failure : report["failures"]) {
+                throw EngineError(ErrorKind::kDevice,
+                                  "bench " + failure["name"].get<std::string>() +
+                                      " failed: " + failure["why"].get<std::string>() +
+                                      "; selfcheck --backend cuda tells whether the GPU works");
+            }
         } else {
             runBench(*options);
         }

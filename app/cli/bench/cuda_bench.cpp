@@ -65,6 +65,7 @@ struct CudaBench {
     Json cases = Json::array();
     Json left_out = Json::array();
     Json benches = Json::array();
+    Json failures = Json::array();
 
     CudaBench(bool quick_, bool json_, const Clock& clock_)
         : quick(quick_), json(json_), clock(clock_) {
@@ -144,10 +145,11 @@ struct CudaBench {
                                  "the bench");
     }
 
+    // Beside JSON the table tells how far it is: whoever ends the run then has what was measured.
     void line(const std::string& text) const {
-        if (json) return;
-        std::printf("%s\n", text.c_str());
-        std::fflush(stdout);
+        std::FILE* const file = json ? stderr : stdout;
+        std::fprintf(file, "%s\n", text.c_str());
+        std::fflush(file);
     }
 
     static std::string fixed(double value, int digits) {
@@ -573,7 +575,13 @@ struct CudaBench {
             now.name = part.name;
             now.unit = part.unit;
             now.num_repeats = quick ? 1 : part.num_repeats;
-            (this->*part.run)();
+            // What one part cannot do costs no other.
+            try {
+                (this->*part.run)();
+            } catch (const EngineError& error) {
+                line(std::string("  ") + part.name + " failed: " + error.what());
+                failures.push_back({{"name", part.name}, {"why", error.what()}});
+            }
             finish();
         }
         return {{"device", backend->deviceName()},
@@ -582,6 +590,7 @@ struct CudaBench {
                 {"model", "generated"},
                 {"quick", quick},
                 {"rounds_cut", isLate()},
+                {"failures", std::move(failures)},
                 {"benches", std::move(benches)}};
     }
 

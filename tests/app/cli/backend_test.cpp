@@ -203,7 +203,9 @@ void BackendTest::devicesNamesTheStandIn() {
 
 // Its clock stands still there: only that every part runs and gives numbers.
 void BackendTest::benchRunsOnTheStandIn() {
-    const CliResult result = runCli({"bench", "--backend", "cuda", "--quick", "--json"}, standIn());
+    CliResult result = runCli({"bench", "--backend", "cuda", "--quick", "--json"}, standIn());
+    QVERIFY(result.err.contains("\nswaps ") && result.err.contains("wanted: at least"));
+    result.err.clear();  // the table as it goes
     KVLAB_VERIFY_SUCCESS(result);
     const QJsonObject json = result.json();
     QCOMPARE(json["device"].toString(), QString("simt stand-in"));
@@ -232,9 +234,18 @@ void BackendTest::benchRunsOnTheStandIn() {
     QCOMPARE(wanted, (QStringList{"llama-3-70b_share_of_copy_from_batch_32",
                                   "llama-3-8b_share_of_copy_from_batch_32",
                                   "paged_to_contiguous_from_4096", "batch_1_share_of_floor"}));
-    const CliResult one =
-        runCli({"bench", "--backend", "cuda", "swap", "--quick", "--json"}, standIn());
+    CliResult one = runCli({"bench", "--backend", "cuda", "swap", "--quick", "--json"}, standIn());
+    one.err.clear();
     KVLAB_VERIFY_SUCCESS(one);
+    const CliResult failed =
+        runCli({"bench", "--backend", "cuda", "--quick", "--json"},
+               standIn() + CliEnvironment{{"KVLAB_SIMT_PLUGIN_FAIL", "copy_rows:4"}});
+    QCOMPARE(failed.exit_code, 1);
+    QCOMPARE(failed.json()["failures"].toArray().size(), 1);
+    QCOMPARE(failed.json()["benches"].toArray().size(), names.size());
+    QVERIFY2(failed.err.contains("kvlab-cli: bench swap failed: ") &&
+                 failed.err.contains("; selfcheck --backend cuda tells"),
+             failed.err);
     QCOMPARE(one.json()["benches"].toArray().size(), 2);  // and the copy
     const CliResult other = runCli({"bench", "--backend", "cuda", "pool", "--quick"}, standIn());
     KVLAB_VERIFY_REFUSAL(other, 2);

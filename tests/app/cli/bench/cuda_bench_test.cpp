@@ -81,6 +81,30 @@ class CudaBenchTest : public QObject {
         QCOMPARE(report["rounds_cut"].get<bool>(), tick_ms * (clock.numLooks() - 1) >= 100e3);
     }
 
+    // Only swaps copy rows; only the model's logits come to the host in a step that replays.
+    void aPartThatFailsCostsNoOther() {
+        const Json whole = runCudaBench({}, true, true, TickingClock(0));
+        QVERIFY(whole["failures"].empty());
+        for (const char* fail : {"copy_rows:4", "allocate_host:1:1", "launch_graph:2"}) {
+            qputenv("KVLAB_SIMT_PLUGIN_FAIL", fail);
+            const Json report = runCudaBench({}, true, true, TickingClock(0));
+            const std::string failed = std::string(fail) == "copy_rows:4"      ? "swap"
+                                       : std::string(fail) == "launch_graph:2" ? "model_decode"
+                                                                               : "";
+            QVERIFY2(!report["failures"].empty(), fail);
+            for (const Json& failure : report["failures"]) {
+                QVERIFY2(failed.empty() || failure["name"] == failed, fail);
+                QVERIFY(!failure["why"].get<std::string>().empty());
+            }
+            QCOMPARE(report["benches"].size(), whole["benches"].size());
+            for (size_t i = 0; i < whole["benches"].size(); ++i) {
+                const Json& bench = report["benches"][i];
+                if (failed.empty() || bench["name"] == failed) continue;
+                QCOMPARE(bench["cases"].size(), whole["benches"][i]["cases"].size());
+            }
+        }
+    }
+
     void whatIsTooLargeIsNamed() {
         qputenv("KVLAB_SIMT_PLUGIN_FAIL", "little_memory");
         const Json report = runCudaBench({"decode_attention"}, true, true, TickingClock(0));
