@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <new>
 #include <stdexcept>
@@ -96,9 +97,27 @@ int32_t operation(const Params* params, const ExecutionContext* context, CudaFai
     });
 }
 
+// Where cudaMallocAsync takes a product's scratch memory from. Null: this GPU has no such pools.
+cudaMemPool_t scratchPool() {
+    cudaMemPool_t pool = nullptr;
+    if (cudaDeviceGetDefaultMemPool(&pool, 0) == cudaSuccess) return pool;
+    cudaGetLastError();
+    return nullptr;
+}
+
 int32_t open(CudaFailure* failure) {
-    // The first call that needs the context makes it.
-    return guarded(failure, [] { checkCuda(cudaFree(nullptr), "starting CUDA"); });
+    return guarded(failure, [] {
+        // The first call that needs the context makes it.
+        checkCuda(cudaFree(nullptr), "starting CUDA");
+        // Else each wait for the GPU gives the pool's memory back, and the next step asks again.
+        if (const cudaMemPool_t pool = scratchPool()) {
+            uint64_t keep = UINT64_MAX;
+            if (cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep) !=
+                cudaSuccess) {
+                cudaGetLastError();  // that costs time and nothing else
+            }
+        }
+    });
 }
 
 int32_t memoryInfo(int64_t* free_bytes, int64_t* total_bytes, CudaFailure* failure) {
@@ -113,7 +132,16 @@ int32_t memoryInfo(int64_t* free_bytes, int64_t* total_bytes, CudaFailure* failu
 
 int32_t allocate(int64_t num_bytes, void** memory, CudaFailure* failure) {
     return guarded(failure, [&] {
-        checkCuda(cudaMalloc(memory, static_cast<size_t>(num_bytes)), "device memory");
+        const auto size = static_cast<size_t>(num_bytes);
+        cudaError_t code = cudaMalloc(memory, size);
+        if (const cudaMemPool_t pool = scratchPool();
+            code == cudaErrorMemoryAllocation && pool != nullptr) {
+            // What is kept for scratch and not in use may be what is missing.
+            cudaGetLastError();
+            checkCuda(cudaMemPoolTrimTo(pool, 0), "giving scratch memory back");
+            code = cudaMalloc(memory, size);
+        }
+        checkCuda(code, "device memory");
     });
 }
 
