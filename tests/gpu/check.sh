@@ -89,12 +89,13 @@ sanitize() {
     local took=$((SECONDS - begin))
     # What it says of itself, not of our kernels.
     why=$(grep -Eim1 'internal sanitizer error|not supported|unable to find|injection|no attachable|before first instrumented|insufficient permission|failed to (load|initialize|attach)' "$log")
-    found=$(grep -Eim1 'invalid __|misaligned|out of bounds|uninitialized|hazard|barrier error' "$log")
+    found=$(grep -Eim1 'invalid __|misaligned|out of bounds|uninitialized|hazard|barrier error|program hit|malloc/free error|leaked' "$log")
     if [ "$code" -eq 0 ] && grep -q 'ERROR SUMMARY: 0 errors' "$log"; then
         names+=(compute-sanitizer) codes+=(0) times+=("$took") reasons+=("")
     elif [ -z "$found" ] && [ -n "$why" ]; then
         leave_out compute-sanitizer "it cannot work here: ${why#=========}" "$took"
-    elif grep -Eq 'ERROR SUMMARY: [1-9]' "$log"; then
+    elif [ -n "$found" ] || grep -q 'ERROR SUMMARY: ' "$log"; then
+        # Also when its time was over after the first finding, and when the program fails under it.
         names+=(compute-sanitizer) codes+=("$code") times+=("$took") reasons+=("")
         [ "$code" -ne 0 ] || codes[-1]=9
         printf '=== compute-sanitizer failed: exit %d\n' "${codes[-1]}"

@@ -62,6 +62,16 @@ case $MODE in
         echo "========= a device that is not supported is not meant by this line"
         echo "========= ERROR SUMMARY: 3 errors"
         exit 9 ;;
+    sanitizer_finds_a_call)
+        echo '========= Program hit cudaErrorNotSupported "operation not supported" on a CUDA call'
+        echo "========= ERROR SUMMARY: 1 error"
+        exit 9 ;;
+    sanitizer_finds_slowly)
+        echo "========= Invalid __shared__ write of size 4 bytes"
+        exit 124 ;;
+    program_fails_under_it)
+        echo "========= ERROR SUMMARY: 0 errors"
+        exit 1 ;;
     sanitizer_is_old)
         echo '========= Error: Device "not supported" by this version'
         echo "========= ERROR SUMMARY: 1 error"
@@ -135,6 +145,12 @@ class CheckTest : public QObject {
         QTest::addColumn<int>("exit_code");
         QTest::newRow("sanitizer") << "sanitizer_finds"
                                    << "compute-sanitizer" << 9;
+        QTest::newRow("call") << "sanitizer_finds_a_call"
+                              << "compute-sanitizer" << 9;
+        QTest::newRow("slowly") << "sanitizer_finds_slowly"
+                                << "compute-sanitizer" << 124;
+        QTest::newRow("program") << "program_fails_under_it"
+                                 << "compute-sanitizer" << 1;
         QTest::newRow("selfcheck") << "selfcheck_misses"
                                    << "selfcheck" << 1;
         QTest::newRow("decode") << "decode_fails"
