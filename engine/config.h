@@ -90,6 +90,7 @@ struct CacheConfig {
     // that have left it. 0: every layer sees everything, or the layers differ (they only mask).
     int window = 0;
 
+    bool slabsHaveOneLength() const { return layout == CacheLayout::kSlab && !slab_per_request; }
     // Blocks of the run of a sequence that grows to `longest` tokens at most.
     int64_t runBlocks(int64_t longest) const {
         return blocksFor(slab_per_request ? longest : max_len, block_size);

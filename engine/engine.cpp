@@ -43,8 +43,7 @@ void checkSchedule(const EngineConfig& config) {
     if (config.preempt == PreemptionKind::kNone) {
         refuse("sequences must be able to give way: choose preemption by recompute or by swap");
     }
-    if (cache.layout != CacheLayout::kSlab) return;
-    if (cache.slab_per_request) return;
+    if (!cache.slabsHaveOneLength()) return;
     if (cache.max_len < 1) refuse("a slab needs the length that it is cut for; give max_len");
     const int64_t run_blocks = cache.runBlocks(cache.max_len);
     if (run_blocks > cache.num_blocks) {
@@ -657,7 +656,7 @@ RequestId Engine::submit(EngineRequest request) {
                       formatCount(vocab_size - 1));
     }
     const int64_t needed = fewestBlocks(request, cache);
-    if (cache.layout == CacheLayout::kSlab && !cache.slab_per_request && longest > cache.max_len) {
+    if (cache.slabsHaveOneLength() && longest > cache.max_len) {
         decision.reason = DecisionReason::kLongerThanRun;
         decision.blocks_needed = blocksFor(longest, cache.block_size);
         decision.blocks_free = cache.runBlocks(longest);

@@ -223,7 +223,8 @@ void addBenchCommand(CLI::App& app) {
         } else if (options->engine.backend == "cuda") {
             const Json report = runCudaBench(options->names, options->quick, options->json);
             if (options->json) printJson(report);
-            for (const Json& failure : report["failures"]) {
+            if (!report["failures"].empty()) {
+                const Json& failure = report["failures"].front();
                 throw EngineError(ErrorKind::kDevice,
                                   "bench " + failure["name"].get<std::string>() +
                                       " failed: " + failure["why"].get<std::string>() +

@@ -10,6 +10,7 @@
 
 #include "app/cli/later_options.h"
 #include "app/cli/option_text.h"
+#include "engine/backend/devices.h"
 #include "engine/error.h"
 #include "engine/sizing/kv_size.h"
 
@@ -22,12 +23,9 @@ EngineConfig EngineOptions::engineConfig() const {
     }
     EngineConfig config;
     config.backend = backend.value_or("auto");
-    if (cpu_fallback && config.backend != "cuda") {
-        throw EngineError(ErrorKind::kBadArgument,
-                          config.backend == "auto"
-                              ? "--cpu-fallback is for --backend cuda; --backend auto lets the CPU "
-                                "take over by itself, so leave it out"
-                              : "--cpu-fallback is for a GPU that fails; add --backend cuda");
+    if (const std::string problem = cpuFallbackProblem(config.backend);
+        cpu_fallback && !problem.empty()) {
+        throw EngineError(ErrorKind::kBadArgument, problem);
     }
     config.cpu_fallback = cpu_fallback;
     if (threads && config.backend == "cuda" && !cpu_fallback) {

@@ -354,7 +354,6 @@ void printReplayJson(const ReplayResult& result,
     }
     const StepTotals& steps = result.steps;
     const CacheConfig& cache = result.engine.cache;
-    const bool is_slab = cache.layout == CacheLayout::kSlab;
     const bool is_virtual = result.time == ReplayTime::kVirtual;
     printJson({
         {"requests", std::move(requests)},
@@ -392,10 +391,10 @@ void printReplayJson(const ReplayResult& result,
          {{"layout", cacheLayoutName(cache.layout)},
           {"blocks", cache.num_blocks},
           {"block_size", cache.block_size},
-          {"max_len", is_slab && !cache.slab_per_request ? Json(cache.max_len) : Json(nullptr)},
-          {"slab_length", !is_slab                 ? Json(nullptr)
-                          : cache.slab_per_request ? Json("request")
-                                                   : Json("max")},
+          {"max_len", cache.slabsHaveOneLength() ? Json(cache.max_len) : Json(nullptr)},
+          {"slab_length", cache.slabsHaveOneLength() ? Json("max")
+                          : cache.slab_per_request   ? Json("request")
+                                                     : Json(nullptr)},
           {"host_blocks", cache.num_host_blocks},
           {"kv_dtype", dataTypeName(cache.kv_dtype)},
           {"device_bytes", result.pool_bytes},

@@ -20,6 +20,7 @@
 #include "app/gui/commands/export_command.h"
 #include "app/gui/commands/window_command.h"
 #include "app/gui/main_window.h"
+#include "engine/backend/devices.h"
 #include "engine/model/utf8.h"
 #include "lessons/lesson_loader.h"
 
@@ -309,11 +310,9 @@ int main(int argc, char** argv) {
                 refuse(std::string(name) + " is of a picture; add --screenshot F.png");
             }
         }
-        if (window.cpu_fallback && window.backend != "cuda") {
-            refuse(window.backend == "auto"
-                       ? "--cpu-fallback is for --backend cuda; --backend auto lets the CPU take "
-                         "over by itself, so leave it out"
-                       : "--cpu-fallback is for a GPU that fails; add --backend cuda");
+        if (const std::string problem = cpuFallbackProblem(window.backend);
+            window.cpu_fallback && !problem.empty()) {
+            refuse(problem);
         }
         if (!size.empty()) {
             int width = 0;

@@ -173,15 +173,16 @@ class CudaBackend : public Backend {
             work();
             return;
         }
-        if (found->second.graph == nullptr && has_room_for_graphs_) {
-            found->second.graph = record(work);
-            has_room_for_graphs_ = found->second.graph != nullptr;
+        void*& graph = found->second.graph;
+        if (graph == nullptr && has_room_for_graphs_) {
+            graph = record(work);
+            has_room_for_graphs_ = graph != nullptr;
         }
-        if (found->second.graph == nullptr) {
+        if (graph == nullptr) {
             work();
-            return;
+        } else {
+            call(table_.launch_graph, graph, context_.stream);
         }
-        call(table_.launch_graph, found->second.graph, context_.stream);
     }
 
     const float* toHost(const float* data, int64_t num_values) override {

@@ -53,4 +53,13 @@ std::vector<DeviceInfo> listDevices() {
     return devices;
 }
 
+std::string cpuFallbackProblem(const std::string& backend) {
+    if (backend == "cuda") return "";
+    if (backend == "auto") {
+        return "--cpu-fallback is for --backend cuda; --backend auto lets the CPU take over by "
+               "itself, so leave it out";
+    }
+    return "--cpu-fallback is for a GPU that fails; add --backend cuda";
+}
+
 }  // namespace kvlab

@@ -23,4 +23,7 @@ struct DeviceInfo {
 // reason.
 std::vector<DeviceInfo> listDevices();
 
+// Why --cpu-fallback has no place beside this --backend, and what to do; empty when it has.
+std::string cpuFallbackProblem(const std::string& backend);
+
 }  // namespace kvlab

@@ -811,32 +811,17 @@ struct Selfcheck {
         return bytes;
     }
 
-    void checkCopyBlocks() {
+    // Pools of each type and of many shapes, whose blocks `move` moves; it returns the error.
+    void checkMoves(const char* operation, int num_blocks, double (Selfcheck::*move)(PagedKvView)) {
         for (const DataType dtype : kKvDataTypes) {
-            begin("copy_blocks", dataTypeName(dtype), 0);
+            begin(operation, dataTypeName(dtype), 0);
             for (const int head_dim : {8, 9, 20, 64, 128}) {
                 const int block_size = random.coin() ? 16 : random.whole(1, 9);
                 // A single head of 9 values: no slot begins on 4 bytes, but in f32.
                 const int num_kv_heads = head_dim == 9 ? 1 : random.whole(1, 4);
                 check(shapeText("heads of ", head_dim, ", blocks of ", block_size), [&] {
-                    return copyBlocksError(
-                        poolView(dtype, 3, 9, block_size, num_kv_heads, head_dim));
-                });
-            }
-            end();
-        }
-    }
-
-    // Between the pool and the host pool, where those are two memories.
-    void checkSwaps() {
-        if (!backend.hasOwnMemory()) return;
-        for (const DataType dtype : kKvDataTypes) {
-            begin("swap", dataTypeName(dtype), 0);
-            for (const int head_dim : {8, 9, 20, 64, 128}) {
-                const int block_size = random.coin() ? 16 : random.whole(1, 9);
-                const int num_kv_heads = head_dim == 9 ? 1 : random.whole(1, 4);
-                check(shapeText("heads of ", head_dim, ", blocks of ", block_size), [&] {
-                    return swapError(poolView(dtype, 3, 11, block_size, num_kv_heads, head_dim));
+                    return (this->*move)(
+                        poolView(dtype, 3, num_blocks, block_size, num_kv_heads, head_dim));
                 });
             }
             end();
@@ -1553,8 +1538,9 @@ SelfcheckReport selfcheck(Backend& backend, const SelfcheckOptions& options) {
     check.checkRope();
     check.checkSiluMul();
     check.checkKvCacheWrite();
-    check.checkCopyBlocks();
-    check.checkSwaps();
+    check.checkMoves("copy_blocks", 9, &Selfcheck::copyBlocksError);
+    // Between the pool and the host pool, where those are two memories.
+    if (backend.hasOwnMemory()) check.checkMoves("swap", 11, &Selfcheck::swapError);
     check.checkPagedAttention();
     check.checkAttentionMass();
     check.checkContiguousAttention();

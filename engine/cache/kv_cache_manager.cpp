@@ -74,11 +74,14 @@ void KvCacheManager::add(SequenceId sequence, int64_t run_blocks) {
     const auto [entry, added] = tables_.try_emplace(sequence);
     KVLAB_CHECK(added, "a sequence was added twice");
     if (!isSlab()) return;
-    BlockTable& table = entry->second;
-    const BlockId first = takeRun(run_blocks);
-    table.run_blocks = static_cast<int>(run_blocks);
-    for (int i = 0; i < table.run_blocks; ++i) {
-        const BlockId block(first.value + i);
+    const BlockId run = takeRun(run_blocks);
+    entry->second.run_blocks = static_cast<int>(run_blocks);
+    fillRun(sequence, entry->second, run);
+}
+
+void KvCacheManager::fillRun(SequenceId sequence, BlockTable& table, BlockId run) {
+    for (int idx = static_cast<int>(table.blocks.size()); idx < table.run_blocks; ++idx) {
+        const BlockId block(run.value + idx);
         pool_.allocate(block);
         append(sequence, table, block);
     }
@@ -351,13 +354,7 @@ void KvCacheManager::resume(SequenceId sequence, std::vector<BlockTransfer>& tra
     if (table.swapped_out) forgetSwapped(sequence);
     table.swapped_out = false;
     recorder_.sequenceResumed(sequence);
-    if (isSlab()) {
-        for (int idx = static_cast<int>(table.blocks.size()); idx < table.run_blocks; ++idx) {
-            const BlockId block(run.value + idx);
-            pool_.allocate(block);
-            append(sequence, table, block);
-        }
-    }
+    if (isSlab()) fillRun(sequence, table, run);
 }
 
 bool KvCacheManager::moveOrphans(int64_t count, std::vector<BlockTransfer>& transfers) {

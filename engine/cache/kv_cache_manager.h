@@ -106,6 +106,8 @@ class KvCacheManager {
     void moveToHost(int block_idx, BlockId block, std::vector<BlockTransfer>& transfers);
     void append(SequenceId sequence, BlockTable& table, BlockId block);
     BlockId takeRun(int64_t run_blocks);
+    // The run's blocks that the table does not hold yet.
+    void fillRun(SequenceId sequence, BlockTable& table, BlockId run);
     void forgetSwapped(SequenceId sequence);
 
     CacheConfig config_;

@@ -95,7 +95,7 @@ Prepared prepare(const RunConfig& config,
         prepared.requests.push_back(std::move(tokens));
     }
     CacheConfig& cache = engine_config.cache;
-    if (cache.layout == CacheLayout::kSlab && !cache.slab_per_request && cache.max_len == 0) {
+    if (cache.slabsHaveOneLength() && cache.max_len == 0) {
         cache.max_len = static_cast<int>(std::min<int64_t>(longest, INT32_MAX));
     }
     cache.window = model.weights->config.uniformWindow();

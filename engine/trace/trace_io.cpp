@@ -23,7 +23,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kSchemaVersion = 5;
-// 1 knows neither queue nor host pool, 2 no blocks that leave a window; all else is the same.
+// What each version did not know yet: README.md.
 constexpr int kOldestVersion = 1;
 constexpr size_t kSealLength = 16;  // hexadecimal digits of each record's seal
 constexpr int64_t kMaxTraceBlocks =

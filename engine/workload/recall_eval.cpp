@@ -159,9 +159,7 @@ std::vector<RecallPredictions> runBatch(const LoadedModel& model,
                 }
             }
         }
-        if (on_progress) {
-            on_progress(static_cast<double>(num_done) / static_cast<double>(num_tokens));
-        }
+        on_progress(static_cast<double>(num_done) / static_cast<double>(num_tokens));
     }
     for (size_t i = 0; i < documents.size(); ++i) {
         KVLAB_CHECK(num_predicted[i] + 1 == static_cast<int64_t>(documents[i].tokens.size()),
@@ -337,12 +335,10 @@ RecallReport measureRecall(const LoadedModel& model,
                 *model.tokenizer));
         }
         const auto num_here = static_cast<double>(documents.size());
-        std::function<void(double)> on_progress;
-        if (options.on_progress) {
-            on_progress = [&](double share) {
-                options.on_progress((first + num_here * share) / options.num_documents);
-            };
-        }
+        const auto on_progress = [&](double share) {
+            if (!options.on_progress) return;
+            options.on_progress((first + num_here * share) / options.num_documents);
+        };
         const std::vector<RecallPredictions> results =
             runBatch(model, config, documents, on_progress);
         for (size_t i = 0; i < documents.size(); ++i) report.add(documents[i], results[i]);

@@ -156,11 +156,10 @@ EngineConfig sized(EngineConfig config,
     for (const EngineRequest& request : requests) {
         longest = std::max(longest, request.promptLen() + request.max_tokens);
     }
-    const bool is_slab = cache.layout == CacheLayout::kSlab;
     const int64_t block_bytes = model.kvBytesPerToken(cache.kv_dtype) * cache.block_size;
     const int64_t most_blocks = std::clamp<int64_t>(
         kMostPoolBytes / std::max<int64_t>(1, block_bytes), 1, INT32_MAX / cache.block_size);
-    if (is_slab && !cache.slab_per_request && cache.max_len == 0) {
+    if (cache.slabsHaveOneLength() && cache.max_len == 0) {
         const int64_t pool = cache.num_blocks > 0 ? cache.num_blocks : most_blocks;
         cache.max_len = static_cast<int>(std::min(longest, pool * cache.block_size));
     }

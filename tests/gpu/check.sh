@@ -14,7 +14,7 @@
 # and so does simt always: the others would take it hours.
 #
 # A compute-sanitizer that cannot work here (another driver's, a GPU it does not know, no end in its
-# time) is left out and says why; only what it finds in our kernels fails the check.
+# time) is left out and says why; what it finds, and a program that fails under it, fail the check.
 # tests/gpu/check_test runs this script over stand-ins.
 set -u
 
@@ -46,6 +46,16 @@ limit=540 # seconds for everything
 SECONDS=0
 names=() codes=() times=() reasons=() # a reason: why a step is left out
 
+# note NAME EXIT SECONDS [WHY]: a line of the table; WHY when the step is left out.
+note() {
+    names+=("$1") codes+=("$2") times+=("$3") reasons+=("${4:-}")
+    if [ -n "${4:-}" ]; then
+        printf '\n=== %s left out: %s\n' "$1" "$4"
+    elif [ "$2" -ne 0 ]; then
+        printf '=== %s failed: exit %d\n' "$1" "$2"
+    fi
+}
+
 # step NAME MOST_SECONDS COMMAND…: runs it, within what is left of the limit.
 step() {
     local name=$1 most=$2 begin=$SECONDS code=0
@@ -59,19 +69,12 @@ step() {
     else
         timeout --kill-after=5 "$most" "$@" || code=$?
     fi
-    names+=("$name") codes+=("$code") times+=($((SECONDS - begin))) reasons+=("")
-    [ "$code" -eq 0 ] || printf '=== %s failed: exit %d\n' "$name" "$code"
+    note "$name" "$code" $((SECONDS - begin))
     return "$code"
 }
 
 # Its output to a file and to the eye: timeout takes programs, not functions.
 to_file=(bash -c 'set -o pipefail; "${@:2}" | tee "$1"' to_file)
-
-# leave_out NAME WHY: named in the table and in the JSON, and no failure.
-leave_out() {
-    printf '\n=== %s left out: %s\n' "$1" "$2"
-    names+=("$1") codes+=(0) times+=("${3:-0}") reasons+=("$2")
-}
 
 # sanitize MOST_SECONDS COMMAND…: the command has run well without it.
 sanitize() {
@@ -80,7 +83,7 @@ sanitize() {
     local left=$((limit - SECONDS))
     [ "$most" -gt "$left" ] && most=$left
     if [ "$most" -lt 1 ]; then
-        leave_out compute-sanitizer "no time left"
+        note compute-sanitizer 0 0 "no time left"
         return
     fi
     printf '\n=== compute-sanitizer (%d s so far, at most %d s)\n' "$SECONDS" "$most"
@@ -91,19 +94,19 @@ sanitize() {
     why=$(grep -Eim1 'internal sanitizer error|not supported|unable to find|injection|no attachable|before first instrumented|insufficient permission|failed to (load|initialize|attach)' "$log")
     found=$(grep -Eim1 'invalid __|misaligned|out of bounds|uninitialized|hazard|barrier error|program hit|malloc/free error|leaked' "$log")
     if [ "$code" -eq 0 ] && grep -q 'ERROR SUMMARY: 0 errors' "$log"; then
-        names+=(compute-sanitizer) codes+=(0) times+=("$took") reasons+=("")
+        why=
     elif [ -z "$found" ] && [ -n "$why" ]; then
-        leave_out compute-sanitizer "it cannot work here: ${why#=========}" "$took"
+        code=0 why="it cannot work here: ${why#=========}"
     elif [ -n "$found" ] || grep -q 'ERROR SUMMARY: ' "$log"; then
         # Also when its time was over after the first finding, and when the program fails under it.
-        names+=(compute-sanitizer) codes+=("$code") times+=("$took") reasons+=("")
-        [ "$code" -ne 0 ] || codes[-1]=9
-        printf '=== compute-sanitizer failed: exit %d\n' "${codes[-1]}"
+        [ "$code" -ne 0 ] || code=9
+        why=
     elif [ "$code" -eq 124 ] || [ "$code" -eq 137 ]; then
-        leave_out compute-sanitizer "it did not end within $most s" "$took"
+        code=0 why="it did not end within $most s"
     else
-        leave_out compute-sanitizer "it gives no summary (exit $code): $(tail -n 1 "$log")" "$took"
+        why="it gives no summary (exit $code): $(tail -n 1 "$log")" code=0
     fi
+    note compute-sanitizer "$code" "$took" "$why"
 }
 
 # A string as JSON; no line breaks come in.
@@ -172,11 +175,11 @@ fi
 decode=("$cli" generate --backend "$backend" --prompt-tokens 40 --samples 2 --max-tokens 6 --ignore-eos)
 step "short decode" 60 "${decode[@]}"
 if [ "$backend" != cuda ]; then
-    leave_out compute-sanitizer "needs a GPU"
+    note compute-sanitizer 0 0 "needs a GPU"
 elif ! command -v compute-sanitizer >/dev/null; then
-    leave_out compute-sanitizer "not installed"
+    note compute-sanitizer 0 0 "not installed"
 elif [ "${codes[-1]}" -ne 0 ]; then
-    leave_out compute-sanitizer "what it would watch fails without it"
+    note compute-sanitizer 0 0 "what it would watch fails without it"
 else
     sanitize 90 "${decode[@]}"
 fi
